@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use netvale::{Options, Port};
 use netvale_control::client::{Client, ClientError, ClientErrorKind};
 use netvale_control::dirs;
 
@@ -31,6 +32,15 @@ impl CliContext {
     pub fn daemon(&self) -> Result<DaemonClient, CliError> {
         let client = Client::connect(&self.dir()).map_err(to_cli)?;
         Ok(DaemonClient { client })
+    }
+
+    /// Opens a port of the daemon.
+    ///
+    /// # Errors
+    /// As [`port_error`].
+    pub fn open_port(&self, name: &str, options: Options) -> Result<Port, CliError> {
+        let options = Options { run_dir: self.run_dir.clone(), ..options };
+        Port::open_with(name, &options).map_err(|error| port_error(name, &error))
     }
 }
 

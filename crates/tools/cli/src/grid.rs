@@ -22,14 +22,14 @@ pub fn render<const N: usize>(heads: [(&str, Align); N], rows: impl IntoIterator
 /// Like [`render`], but for a terminal of `width` columns, if `width` is given: the columns named in `spare` are
 /// omitted one after the other until the lines fit.
 #[must_use]
-pub fn render_within<const N: usize>(
-    heads: [(&str, Align); N],
-    rows: impl IntoIterator<Item = [String; N]>,
+pub fn render_within<'a>(
+    heads: impl Into<Vec<(&'a str, Align)>>,
+    rows: impl IntoIterator<Item = impl Into<Vec<String>>>,
     spare: &[&str],
     width: Option<usize>,
 ) -> String {
-    let mut heads = heads.to_vec();
-    let mut rows: Vec<_> = rows.into_iter().map(Vec::from).collect();
+    let mut heads = heads.into();
+    let mut rows: Vec<_> = rows.into_iter().map(Into::into).collect();
     let mut spare = spare.iter();
     loop {
         let text = render_rows(&heads, rows.clone());

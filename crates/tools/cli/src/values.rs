@@ -1,5 +1,7 @@
 //! Parsers of values that several subcommands take.
 
+use clap::builder::RangedI64ValueParser;
+
 /// Parses a socket's mode in octal: `0660`, `660`.
 ///
 /// # Errors
@@ -17,6 +19,12 @@ pub fn seconds(text: &str) -> Result<f64, String> {
         Ok(value) if value > 0.0 && value <= 366.0 * 86_400.0 => Ok(value),
         _ => Err("expected seconds, above 0, e.g. 0.5".to_owned()),
     }
+}
+
+/// Returns the parser of a number above 0.
+#[must_use]
+pub fn positive() -> RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..)
 }
 
 /// Parses the length of a virtio-net header in bytes: 0, 10 or 12.

@@ -1,8 +1,7 @@
 //! `netvale apply`: changes a running daemon to match a configuration file.
 
-use std::io::Read;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::Duration;
 
 use netvale_control::dirs::SYSTEM_RUN_DIR;
@@ -68,10 +67,10 @@ Examples:
 ///
 /// # Errors
 /// The file is malformed, no daemon answers, or the daemon cannot apply it.
-pub fn run(args: &ApplyArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &ApplyArgs, ctx: &CliContext) -> Result<(), CliError> {
     if args.schema {
         out::text(config::schema())?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(());
     }
     let (name, text) = read(file(args, ctx)?)?;
     // The daemon checks the file as well; this check finds mistakes even if no daemon runs.
@@ -84,12 +83,7 @@ pub fn run(args: &ApplyArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
         client.set_timeout(LIMIT);
         client.apply(params)
     })?;
-    if args.json {
-        out::json(&applied)?
-    } else {
-        print(&applied)?
-    }
-    Ok(ExitCode::SUCCESS)
+    if args.json { out::json(&applied) } else { print(&applied) }
 }
 
 /// Returns the given file, or, if none is given, the file of the system's daemon.
@@ -102,19 +96,14 @@ fn file<'a>(args: &'a ApplyArgs, ctx: &CliContext) -> Result<&'a Path, CliError>
 
 /// Reads the file once. Returns its name for messages, and its text.
 fn read(file: &Path) -> Result<(String, String), CliError> {
-    let failed = |error: std::io::Error| {
-        CliError::failed(
-            format!("cannot read {}: {error}", file.display()),
-            "name a TOML file, or - for standard input",
-        )
+    let failed = |error: io::Error| {
+        let what = format!("cannot read {}: {error}", file.display());
+        CliError::failed(what, "name a TOML file, or - for standard input")
     };
     if file == Path::new("-") {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).map_err(failed)?;
-        return Ok(("standard input".to_owned(), text));
+        return Ok(("standard input".to_owned(), io::read_to_string(io::stdin()).map_err(failed)?));
     }
-    let text = std::fs::read_to_string(file).map_err(failed)?;
-    Ok((file.display().to_string(), text))
+    Ok((file.display().to_string(), std::fs::read_to_string(file).map_err(failed)?))
 }
 
 fn print(applied: &ApplyResult) -> Result<(), CliError> {

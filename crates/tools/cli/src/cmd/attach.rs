@@ -1,7 +1,5 @@
 //! `netvale attach`: attaches a port to a switch.
 
-use std::process::ExitCode;
-
 use netvale_control::options::ConfiguredRule;
 use netvale_control::options::kind::SpecKind;
 use netvale_control::types::AttachParams;
@@ -60,11 +58,9 @@ Examples:
 
 /// Lists each kind of port with its description, then the examples.
 fn ports_and_examples() -> String {
-    let mut text = "Ports:\n".to_owned();
-    for (port, what) in SpecKind::ALL.iter().flat_map(|kind| kind.help) {
-        text += &port_line(port, what);
-    }
-    format!("{text}\n{OF_ONE_KIND}\n{EXAMPLES}")
+    let ports: String =
+        SpecKind::ALL.iter().flat_map(|kind| kind.help).map(|(port, what)| port_line(port, what)).collect();
+    format!("Ports:\n{ports}\n{OF_ONE_KIND}\n{EXAMPLES}")
 }
 
 /// Formats the line of a port in the help.
@@ -77,7 +73,7 @@ fn port_line(port: &str, what: &str) -> String {
 ///
 /// # Errors
 /// The port is not well-formed, no daemon answers, or the daemon refuses.
-pub fn run(args: &AttachArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &AttachArgs, ctx: &CliContext) -> Result<(), CliError> {
     let params = params(args)?;
     let mut daemon = ctx.daemon()?;
     let port = match params.options.netns.clone() {
@@ -95,7 +91,7 @@ pub fn run(args: &AttachArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     if let Some(warning) = warning(args) {
         netvale_control::note!("netvale: {warning}");
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Returns a warning if a port for programs was probably meant to be an interface.

@@ -1,7 +1,5 @@
 //! `netvale bridge`: joins two ports.
 
-use std::process::ExitCode;
-
 use netvale::{Options, Port, RxRing, TxRing};
 use netvale_mem::RingMem;
 
@@ -19,10 +17,7 @@ pub struct BridgeArgs {
     pub interface: Vec<String>,
 
     /// Frames per sync (the batch).
-    #[arg(
-        short = 'b', value_name = "FRAMES", default_value_t = 1024,
-        value_parser = clap::value_parser!(u32).range(1..)
-    )]
+    #[arg(short = 'b', value_name = "FRAMES", default_value_t = 1024, value_parser = crate::values::positive())]
     pub burst: u32,
 
     /// Seconds to wait before the first frame.
@@ -50,11 +45,11 @@ pub struct BridgeArgs {
 ///
 /// # Errors
 /// A port cannot be opened.
-pub fn run(args: &BridgeArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &BridgeArgs, ctx: &CliContext) -> Result<(), CliError> {
     let [a, b] = &args.interface[..] else {
         return Err(CliError::usage("expected two ports", "give -i twice; VALE ports have no host rings to join"));
     };
-    let mut ports = open(&[a, b], ctx)?;
+    let mut ports = open(&args.interface, ctx)?;
     if args.verbose > 0 {
         ports.iter_mut().for_each(run::describe);
     }
@@ -65,18 +60,15 @@ pub fn run(args: &BridgeArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     run::forward(&pace, &names, &mut ports, |ports, moved| {
         let [a, b] = ports else { return false };
         between(a, b, args.burst, !args.copy, &mut moved[..], |_, _| {})
-    })?;
-    Ok(ExitCode::SUCCESS)
+    })
 }
 
 /// Opens the ports of a command that forwards frames.
 ///
 /// # Errors
 /// A port cannot be opened; the error is about the first such port.
-pub(super) fn open(names: &[&String], ctx: &CliContext) -> Result<Vec<Port>, CliError> {
-    let options = Options { run_dir: ctx.run_dir.clone(), ..Options::default() };
-    let one = |name: &&String| Port::open_with(name, &options).map_err(|e| crate::ctx::port_error(name, &e));
-    names.iter().map(one).collect()
+pub(super) fn open(names: &[String], ctx: &CliContext) -> Result<Vec<Port>, CliError> {
+    names.iter().map(|name| ctx.open_port(name, Options::default())).collect()
 }
 
 /// Performs one round of moving frames in both directions. Frames from ring k of one port go to ring k of the other

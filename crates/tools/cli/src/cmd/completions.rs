@@ -1,7 +1,5 @@
 //! `netvale completions`: completions for a shell.
 
-use std::process::ExitCode;
-
 use crate::complete::{SHELLS, VARIABLE};
 use crate::{CliContext, CliError, out};
 
@@ -31,17 +29,11 @@ pub enum Shell {
 ///
 /// # Errors
 /// Standard output cannot be written.
-pub fn run(args: &CompletionsArgs, _ctx: &CliContext) -> Result<ExitCode, CliError> {
-    let name = match args.shell {
-        Shell::Bash => "bash",
-        Shell::Zsh => "zsh",
-        Shell::Fish => "fish",
-    };
+pub fn run(args: &CompletionsArgs, _ctx: &CliContext) -> Result<(), CliError> {
     let mut script = Vec::new();
-    if let Some(shell) = SHELLS.completer(name) {
+    if let Some(shell) = SHELLS.completer(&super::word_of(args.shell)) {
         let written = shell.write_registration(VARIABLE, "netvale", "netvale", "netvale", &mut script);
         written.map_err(|error| CliError::output(&error))?;
     }
-    out::text(String::from_utf8_lossy(&script))?;
-    Ok(ExitCode::SUCCESS)
+    out::text(String::from_utf8_lossy(&script))
 }

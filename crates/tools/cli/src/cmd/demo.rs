@@ -6,11 +6,8 @@ use std::process::{Command, ExitCode};
 
 use crate::{CliContext, CliError};
 
-mod guide;
-mod policies;
 mod stage;
 mod tour;
-mod way_out;
 
 /// Run a demonstration, in under a minute.
 ///
@@ -41,7 +38,7 @@ pub struct DemoArgs {
 /// # Errors
 /// A step fails.
 pub fn run(args: &DemoArgs, _ctx: &CliContext) -> Result<ExitCode, CliError> {
-    if args.inside { tour::run(args) } else { enter(args) }
+    if args.inside { tour::run(args).map(|()| ExitCode::SUCCESS) } else { enter(args) }
 }
 
 /// Runs this program again in network, mount and process namespaces of its own. The program changes nothing outside
@@ -66,12 +63,11 @@ fn enter(args: &DemoArgs) -> Result<ExitCode, CliError> {
     }
     let status = unshare.status().map_err(failed)?;
     match status.code() {
-        Some(0) => Ok(ExitCode::SUCCESS),
         // The inner run has printed its error already, unless unshare itself failed.
         Some(code) => Ok(ExitCode::from(u8::try_from(code).unwrap_or(1))),
-        None => Err(CliError::failed(
-            format!("the demo was killed by signal {}", status.signal().unwrap_or(0)),
-            "start it again",
-        )),
+        None => {
+            let what = format!("the demo was killed by signal {}", status.signal().unwrap_or(0));
+            Err(CliError::failed(what, "start it again"))
+        }
     }
 }

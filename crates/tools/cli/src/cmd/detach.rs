@@ -1,7 +1,5 @@
 //! `netvale detach`: detaches a port from its switch.
 
-use std::process::ExitCode;
-
 use crate::{CliContext, CliError, out};
 
 /// Detach a port from its switch.
@@ -21,7 +19,7 @@ pub struct DetachArgs {
 ///
 /// # Errors
 /// No daemon answers, or there is no such port.
-pub fn run(args: &DetachArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &DetachArgs, ctx: &CliContext) -> Result<(), CliError> {
     let (switch, port) = match &args.port {
         // The port may be given with or without its switch: `vale0 a` or `vale0 vale0:a`.
         Some(port) => (&*args.switch, port.strip_prefix(&format!("{}:", args.switch)).unwrap_or(port)),
@@ -31,6 +29,5 @@ pub fn run(args: &DetachArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
         })?,
     };
     ctx.daemon()?.ask(|client| client.detach(switch, port))?;
-    out::line(format_args!("{switch}:{port} detached"))?;
-    Ok(ExitCode::SUCCESS)
+    out::line(format_args!("{switch}:{port} detached"))
 }

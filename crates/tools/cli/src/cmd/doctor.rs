@@ -1,9 +1,9 @@
 //! `netvale doctor`: advice to make netvale faster on this machine.
 
 use std::collections::BTreeSet;
-use std::process::ExitCode;
 use std::time::Duration;
 
+use rustix::process::Pid;
 use serde::Serialize;
 
 use crate::ctx::DaemonClient;
@@ -13,14 +13,12 @@ mod cgroup;
 mod clock;
 mod cpus;
 mod files;
-mod isolation;
 mod kernel;
 mod limits;
 mod neighbours;
 mod pages;
 mod power;
 mod row;
-mod sandbox;
 mod text;
 mod times;
 mod traffic;
@@ -81,7 +79,7 @@ struct ExaminedDaemon {
 ///
 /// # Errors
 /// The result cannot be printed.
-pub fn run(args: &DoctorArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &DoctorArgs, ctx: &CliContext) -> Result<(), CliError> {
     let (spent, daemon) = watch(args, ctx);
     let watched = daemon.as_ref().ok();
     let checks = checks(&spent, watched);
@@ -92,12 +90,7 @@ pub fn run(args: &DoctorArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
         advice: checks.iter().filter(|row| row.state == CheckState::Advice).count(),
         checks,
     };
-    if args.json {
-        out::json(&report)?
-    } else {
-        out::text(text::render(&report, args.verbose, out::width()))?
-    }
-    Ok(ExitCode::SUCCESS)
+    if args.json { out::json(&report) } else { out::text(text::render(&report, args.verbose, out::width())) }
 }
 
 /// Watches the machine and the daemon. Returns the CPU time that was used, and the daemon's readings or the reason why
@@ -121,7 +114,8 @@ fn checks(spent: &CpuUse, watched: Option<&WatchedDaemon>) -> Vec<CheckRow> {
     let loads = watched.map(WatchedDaemon::loads).unwrap_or_default();
     // The CPUs available to the daemon are checked rather than the CPUs available to this process, which may be in
     // another control group.
-    let cpus = pid.and_then(Cpus::of_process).or_else(Cpus::of_this_process);
+    let daemon = pid.and_then(|pid| Pid::from_raw(pid.cast_signed()));
+    let cpus = daemon.and_then(|daemon| Cpus::of(Some(daemon))).or_else(|| Cpus::of(None));
     let mut rows = vec![cpus::judge(cpus.as_ref(), &loads)];
     let cpus = cpus.unwrap_or_default();
     if let Some(watched) = watched {
@@ -142,12 +136,12 @@ fn checks(spent: &CpuUse, watched: Option<&WatchedDaemon>) -> Vec<CheckRow> {
     let (ordinary, huge) = watched.map(WatchedDaemon::memory).unwrap_or_default();
     rows.push(pages::look(ordinary, huge));
     rows.push(limits::look(pid, watched.map_or(0, WatchedDaemon::locked)));
-    rows.extend([kernel::look(), sandbox::look()]);
+    rows.extend([kernel::look(), kernel::sandbox()]);
     rows
 }
 
 /// Returns the checks of settings for the CPUs.
 fn settings(cpus: &Cpus, loads: &[WorkerLoad]) -> impl Iterator<Item = CheckRow> {
     let rows = [power::governor(&cpus.allowed), power::idle_states(&cpus.allowed), clock::look()];
-    rows.into_iter().chain(isolation::look(cpus.online, loads))
+    rows.into_iter().chain(cpus::isolation(cpus.online, loads))
 }

@@ -1,8 +1,6 @@
 //! `netvale dump`: writes ports' frames to capture files.
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
-use std::time::Duration;
 
 use crate::capture::files::OutputFiles;
 use crate::capture::filter::CaptureFilter;
@@ -86,7 +84,7 @@ Examples:
 ///
 /// # Errors
 /// A port cannot be opened, the filter cannot be compiled, the file cannot be written.
-pub fn run(args: &DumpArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &DumpArgs, ctx: &CliContext) -> Result<(), CliError> {
     let plan = plan(args)?;
     let files = args.file.as_deref().map(|file| files(args, file)).transpose()?;
     let mut sources = CapturePorts::open(&args.ports, ctx)?;
@@ -99,7 +97,7 @@ pub fn run(args: &DumpArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
         }
     };
     report(args, &totals)?;
-    ended.map(|()| ExitCode::SUCCESS)
+    ended
 }
 
 fn plan(args: &DumpArgs) -> Result<CapturePlan, CliError> {
@@ -131,10 +129,10 @@ fn files(args: &DumpArgs, file: &Path) -> Result<OutputFiles, CliError> {
         return wrong("-b files: alone sets no limit for a file", "add -b filesize:1000, duration:60 or packets:1000");
     }
     let files = OutputFiles::ring(file, next.files);
-    match files.is_stdout() || file.file_name().is_none() {
-        true => wrong("-b writes several files", "add -w FILE, from which their names are made"),
-        false => Ok(files),
+    if files.is_stdout() || file.file_name().is_none() {
+        return wrong("-b writes several files", "add -w FILE, from which their names are made");
     }
+    Ok(files)
 }
 
 fn format(args: &DumpArgs) -> netvale_pcapport::PcapFormat {
@@ -146,7 +144,7 @@ fn format(args: &DumpArgs) -> netvale_pcapport::PcapFormat {
 }
 
 fn report(args: &DumpArgs, totals: &CaptureTotals) -> Result<(), CliError> {
-    let seconds = Duration::as_secs_f64(&totals.time);
+    let seconds = totals.time.as_secs_f64();
     let text = if args.json {
         serde_json::json!({
             "frames": totals.frames,
@@ -164,8 +162,7 @@ fn report(args: &DumpArgs, totals: &CaptureTotals) -> Result<(), CliError> {
     };
     if args.file.as_ref().is_none_or(|file| file.as_os_str() == "-") {
         netvale_control::note!("{text}");
-        Ok(())
-    } else {
-        out::line(text)
+        return Ok(());
     }
+    out::line(text)
 }

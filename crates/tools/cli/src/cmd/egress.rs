@@ -1,8 +1,7 @@
 //! `netvale egress`: what guests may reach through a running gateway, and how much.
 
-use std::io::Read;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use netvale_gateway::control::message::ControlRequest;
 use serde_json::Value;
@@ -82,15 +81,10 @@ Examples:
 ///
 /// # Errors
 /// No gateway answers, or it refuses the rule; the file cannot be read.
-pub fn run(args: &EgressArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &EgressArgs, ctx: &CliContext) -> Result<(), CliError> {
     let request = request(args.action.as_ref())?;
     let answer = args.gateway.connect(ctx)?.ask(&request)?;
-    if args.json {
-        out::json(&answer)?;
-    } else {
-        out::text(told(&answer))?;
-    }
-    Ok(ExitCode::SUCCESS)
+    if args.json { out::json(&answer) } else { out::text(told(&answer, "rules")) }
 }
 
 fn request(action: Option<&EgressAction>) -> Result<ControlRequest, CliError> {
@@ -105,14 +99,9 @@ fn request(action: Option<&EgressAction>) -> Result<ControlRequest, CliError> {
 }
 
 fn read(file: &Path) -> Result<String, CliError> {
-    let mut text = String::new();
-    let read = if file == Path::new("-") {
-        std::io::stdin().read_to_string(&mut text)
-    } else {
-        std::fs::File::open(file).and_then(|mut file| file.read_to_string(&mut text))
-    };
-    let failed = |error| CliError::failed(format!("cannot read {}: {error}", file.display()), "name a file of rules");
-    read.map(|_| text).map_err(failed)
+    let is_stdin = file == Path::new("-");
+    let text = if is_stdin { io::read_to_string(io::stdin()) } else { std::fs::read_to_string(file) };
+    text.map_err(|error| CliError::failed(format!("cannot read {}: {error}", file.display()), "name a file of rules"))
 }
 
 fn rules(text: &str) -> Vec<String> {
@@ -120,13 +109,14 @@ fn rules(text: &str) -> Vec<String> {
     lines.filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned).collect()
 }
 
-/// Formats an answer: the rules, one per line, or the number of flows that a change has ended, if it has ended any.
-fn told(answer: &Value) -> String {
+/// Formats an answer of a gateway: the texts in its list `list`, one per line, or the number of flows that a change has
+/// ended, if it has ended any.
+pub(super) fn told(answer: &Value, list: &str) -> String {
     match answer.get("ended").and_then(Value::as_u64) {
         Some(0) => String::new(),
         Some(1) => "1 open flow ended\n".to_owned(),
         Some(ended) => format!("{ended} open flows ended\n"),
-        None => gateways::texts(answer, "rules").into_iter().map(|rule| format!("{rule}\n")).collect(),
+        None => gateways::texts(answer, list).into_iter().map(|rule| format!("{rule}\n")).collect(),
     }
 }
 
@@ -170,8 +160,8 @@ mod tests {
 
     #[test]
     fn an_answer_is_told_in_lines() {
-        assert_eq!(told(&json!({"rules": ["deny any", "allow a.test"]})), "deny any\nallow a.test\n");
-        assert_eq!(told(&json!({"ended": 0})), "");
-        assert_eq!(told(&json!({"ended": 2})), "2 open flows ended\n");
+        assert_eq!(told(&json!({"rules": ["deny any", "allow a.test"]}), "rules"), "deny any\nallow a.test\n");
+        assert_eq!(told(&json!({"ended": 0}), "rules"), "");
+        assert_eq!(told(&json!({"ended": 2}), "rules"), "2 open flows ended\n");
     }
 }

@@ -1,6 +1,5 @@
 //! `netvale evpn`: FRR as the control plane of VXLAN ports.
 
-use std::process::ExitCode;
 use std::time::Duration;
 
 use netvale_evpn::agent::{self, AgentError, AgentOptions};
@@ -9,7 +8,8 @@ use netvale_evpn::{HOLD, MIRROR_UDP_PORT};
 use serde::Serialize;
 
 use crate::cmd::up::LogLevel;
-use crate::grid::{self, Align};
+use crate::grid;
+use crate::grid::Align::{Left, Right};
 use crate::{CliContext, CliError, out, signals};
 
 /// Connect VXLAN ports to FRR, which distributes addresses (EVPN).
@@ -62,19 +62,18 @@ struct VniListing<'a> {
 ///
 /// # Errors
 /// Netlink is unavailable, or the privilege to configure networks is missing.
-pub fn run(args: &EvpnArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &EvpnArgs, ctx: &CliContext) -> Result<(), CliError> {
     if args.clean {
-        clean()?;
-    } else if args.show {
-        show(args.json)?;
-    } else {
-        super::up::log_from(args.log_level);
-        let hold = Duration::from_secs(args.hold);
-        let options = AgentOptions { run_dir: ctx.dir(), udp_port: args.udp_port, hold };
-        let stop = signals::stop_flag()?;
-        agent::run(options, &stop).map_err(failed)?;
+        return clean();
     }
-    Ok(ExitCode::SUCCESS)
+    if args.show {
+        return show(args.json);
+    }
+    super::up::log_from(args.log_level);
+    let hold = Duration::from_secs(args.hold);
+    let options = AgentOptions { run_dir: ctx.dir(), udp_port: args.udp_port, hold };
+    let stop = signals::stop_flag()?;
+    agent::run(options, &stop).map_err(failed)
 }
 
 fn failed(error: AgentError) -> CliError {
@@ -86,10 +85,7 @@ fn failed(error: AgentError) -> CliError {
 
 fn clean() -> Result<(), CliError> {
     let vnis = agent::clean().map_err(failed)?;
-    for vni in vnis {
-        out::line(format_args!("VNI {vni}: devices removed"))?;
-    }
-    Ok(())
+    vnis.iter().try_for_each(|vni| out::line(format_args!("VNI {vni}: devices removed")))
 }
 
 fn show(json: bool) -> Result<(), CliError> {
@@ -101,23 +97,15 @@ fn render(vnis: &[VniStatus]) -> String {
     if vnis.is_empty() {
         return "no VNIs: no port of a running 'netvale evpn' has EVPN\n".to_owned();
     }
-    let heads = [
-        ("VNI", Align::Right),
-        ("VTEP", Align::Left),
-        ("DEVICES", Align::Left),
-        ("FLOODS TO", Align::Right),
-        ("LOCAL", Align::Right),
-        ("REMOTE", Align::Right),
-    ];
+    let heads =
+        [("VNI", Right), ("VTEP", Left), ("DEVICES", Left), ("FLOODS TO", Right), ("LOCAL", Right), ("REMOTE", Right)];
     let row = |one: &VniStatus| {
         let local = one.local.map_or("-".into(), |ip| ip.to_string());
-        let counts = [one.flood.len(), one.locals.len(), one.remotes.len()].map(|n| n.to_string());
-        let [flood, locals, remotes] = counts;
+        let [flood, locals, remotes] = [one.flood.len(), one.locals.len(), one.remotes.len()].map(|n| n.to_string());
         [one.vni.to_string(), local, one.devices.join(" "), flood, locals, remotes]
     };
     let summary = grid::render(heads, vnis.iter().map(row));
-    let heads =
-        [("VNI", Align::Right), ("ADDRESS", Align::Left), ("BEHIND", Align::Left), ("IP ADDRESSES", Align::Left)];
+    let heads = [("VNI", Right), ("ADDRESS", Left), ("BEHIND", Left), ("IP ADDRESSES", Left)];
     let beyond = vnis.iter().filter(|one| one.beyond > 0);
     let notes: String =
         beyond.map(|one| format!("VNI {}: {} entries are beyond the limits\n", one.vni, one.beyond)).collect();

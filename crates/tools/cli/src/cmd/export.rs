@@ -1,7 +1,5 @@
 //! `netvale export`: writes the daemon's state as a configuration file.
 
-use std::process::ExitCode;
-
 use netvale_control::client::Client;
 
 use crate::{CliContext, CliError, out};
@@ -21,12 +19,7 @@ pub struct ExportArgs {
 ///
 /// # Errors
 /// No daemon answers, or it refuses.
-pub fn run(args: &ExportArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &ExportArgs, ctx: &CliContext) -> Result<(), CliError> {
     let exported = ctx.daemon()?.ask(Client::export)?;
-    if args.json {
-        out::json(&exported.config)?
-    } else {
-        out::text(&exported.text)?
-    }
-    Ok(ExitCode::SUCCESS)
+    if args.json { out::json(&exported.config) } else { out::text(&exported.text) }
 }

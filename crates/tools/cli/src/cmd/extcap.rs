@@ -13,7 +13,6 @@
 //! | `install` | the link in Wireshark's folder |
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use netvale_pcapport::PcapFormat;
 
@@ -98,35 +97,24 @@ const INTERFACE: &str = "Options of interfaces";
 ///
 /// # Errors
 /// The interface does not exist, the filter cannot be compiled, the port or the FIFO cannot be opened, ssh fails.
-pub fn run(args: &ExtcapArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &ExtcapArgs, ctx: &CliContext) -> Result<(), CliError> {
     if let Some(folder) = &args.install {
-        install::install(folder.as_deref())?;
-    } else if args.extcap_interfaces {
-        out::text(sentences::interfaces(&local::ports(ctx)))?;
-    } else if let Some(text) = &args.extcap_interface {
-        let name = InterfaceName::read(text)?;
-        match (&args.fifo, &args.extcap_capture_filter) {
-            _ if args.extcap_dlts => out::text(sentences::DLTS)?,
-            _ if args.extcap_config => out::text(sentences::config(&name))?,
-            (Some(fifo), _) if args.capture => capture(args, &name, fifo, ctx)?,
-            (_, Some(expression)) => check(expression)?,
-            _ => return Err(unclear()),
-        }
-    } else {
-        return Err(unclear());
+        return install::install(folder.as_deref());
     }
-    Ok(ExitCode::SUCCESS)
-}
-
-fn unclear() -> CliError {
-    CliError::usage("no action given for the interface", "use --install: Wireshark then starts this command itself")
-}
-
-/// Checks a filter. Wireshark shows any output as the reason why the filter is invalid.
-fn check(expression: &str) -> Result<(), CliError> {
-    match libpcap::compile(expression) {
-        Ok(_) => Ok(()),
-        Err(error) => out::line(error),
+    if args.extcap_interfaces {
+        return out::text(sentences::interfaces(&local::ports(ctx)));
+    }
+    let name = args.extcap_interface.as_deref().map(InterfaceName::read).transpose()?;
+    match (name, &args.fifo, &args.extcap_capture_filter) {
+        (Some(_), ..) if args.extcap_dlts => out::text(sentences::DLTS),
+        (Some(name), ..) if args.extcap_config => out::text(sentences::config(&name)),
+        (Some(name), Some(fifo), _) if args.capture => capture(args, &name, fifo, ctx),
+        // Wireshark shows any output as the reason why the filter is invalid.
+        (Some(_), _, Some(expression)) => libpcap::compile(expression).map(drop).or_else(out::line),
+        _ => Err(CliError::usage(
+            "no action given for the interface",
+            "use --install: Wireshark then starts this command itself",
+        )),
     }
 }
 

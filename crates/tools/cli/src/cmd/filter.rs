@@ -1,7 +1,6 @@
 //! `netvale filter`: shows and changes the rules for a port's frames in either direction.
 
 use std::collections::BTreeMap;
-use std::process::ExitCode;
 
 use clap::ValueEnum;
 use netvale_control::options::{CompiledRule, WrittenValue};
@@ -9,7 +8,8 @@ use netvale_control::types::{Direction, Policies, PortInfo};
 use netvale_daemon::config::Config;
 use serde_json::{Map, Value};
 
-use crate::grid::{self, Align};
+use crate::grid;
+use crate::grid::Align::{Left, Right};
 use crate::{CliContext, CliError, libpcap, out};
 
 /// Show or change the filters of a port.
@@ -73,7 +73,7 @@ Examples:
 ///
 /// # Errors
 /// The expression cannot be compiled, the rule does not exist, no daemon answers, or the port does not exist.
-pub fn run(args: &FilterArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &FilterArgs, ctx: &CliContext) -> Result<(), CliError> {
     let mut daemon = ctx.daemon()?;
     let mut port = daemon.ask(|client| client.show(&args.port))?;
     if let (Some(dir), Some(action)) = (args.dir, args.action) {
@@ -83,12 +83,7 @@ pub fn run(args: &FilterArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
         let set = Map::from_iter([(key.to_owned(), value)]);
         port = daemon.ask(|client| client.set(&args.port, set))?;
     }
-    if args.json {
-        out::json(&port.rules)?
-    } else {
-        out::text(render(&port))?
-    }
-    Ok(ExitCode::SUCCESS)
+    if args.json { out::json(&port.rules) } else { out::text(render(&port)) }
 }
 
 fn rules_of(port: &PortInfo, key: &str) -> Vec<String> {
@@ -157,13 +152,7 @@ pub fn render(port: &PortInfo) -> String {
     if port.rules.is_empty() {
         return format!("{}: no rules\n", port.name);
     }
-    let heads = [
-        ("DIR", Align::Left),
-        ("RULE", Align::Right),
-        ("ACTION", Align::Left),
-        ("FRAMES", Align::Right),
-        ("EXPRESSION", Align::Left),
-    ];
+    let heads = [("DIR", Left), ("RULE", Right), ("ACTION", Left), ("FRAMES", Right), ("EXPRESSION", Left)];
     let mut numbers = [0, 0];
     let row = port.rules.iter().map(|rule| {
         let number = &mut numbers[usize::from(rule.dir == Direction::Out)];

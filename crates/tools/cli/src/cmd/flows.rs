@@ -1,14 +1,13 @@
 //! `netvale flows`: guests' flows through a running gateway.
 
-use std::process::ExitCode;
-
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use netvale_gateway::control::message::ControlRequest;
 use serde_json::Value;
 
 use crate::gateways::{GatewayCaller, GatewayChoice};
-use crate::grid::{self, Align};
+use crate::grid;
+use crate::grid::Align::{Left, Right};
 use crate::{CliContext, CliError, out};
 
 /// Show guests' flows through a running gateway.
@@ -33,21 +32,16 @@ pub struct FlowsArgs {
 ///
 /// # Errors
 /// No gateway answers, or the gateway ends while its flows are followed.
-pub fn run(args: &FlowsArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &FlowsArgs, ctx: &CliContext) -> Result<(), CliError> {
     let mut gateway = args.gateway.connect(ctx)?;
     if args.follow {
         return follow(&mut gateway, args.json);
     }
     let answer = gateway.ask(&ControlRequest::Flows { most: None })?;
-    if args.json {
-        out::json(&answer)?;
-    } else {
-        out::text(render(&answer))?;
-    }
-    Ok(ExitCode::SUCCESS)
+    if args.json { out::json(&answer) } else { out::text(render(&answer)) }
 }
 
-fn follow(gateway: &mut GatewayCaller, json: bool) -> Result<ExitCode, CliError> {
+fn follow(gateway: &mut GatewayCaller, json: bool) -> Result<(), CliError> {
     gateway.ask(&ControlRequest::Follow)?;
     // This line is not an event. Every event after it is printed, so a script that waits for the line may continue.
     netvale_control::note!("flows from now on:");
@@ -70,22 +64,21 @@ fn number(flow: &Value, field: &str) -> u64 {
 
 fn render(answer: &Value) -> String {
     let heads = [
-        ("PROTOCOL", Align::Left),
-        ("GUEST", Align::Left),
-        ("", Align::Left),
-        ("REMOTE", Align::Left),
-        ("NAME", Align::Left),
-        ("SENT", Align::Right),
-        ("RECEIVED", Align::Right),
-        ("AGE s", Align::Right),
+        ("PROTOCOL", Left),
+        ("GUEST", Left),
+        ("", Left),
+        ("REMOTE", Left),
+        ("NAME", Left),
+        ("SENT", Right),
+        ("RECEIVED", Right),
+        ("AGE s", Right),
     ];
     let flows = answer.get("flows").and_then(Value::as_array).into_iter().flatten();
     let row = |flow: &Value| {
         let words =
             [text(flow, "transport"), text(flow, "guest"), arrow(flow), text(flow, "remote"), text(flow, "name")];
-        let [transport, guest, arrow, remote, name] = words.map(str::to_owned);
-        let [sent, received, seconds] = ["sent", "received", "seconds"].map(|field| number(flow, field).to_string());
-        [transport, guest, arrow, remote, name, sent, received, seconds]
+        let numbers = ["sent", "received", "seconds"].map(|field| number(flow, field).to_string());
+        words.map(str::to_owned).into_iter().chain(numbers).collect::<Vec<_>>()
     };
     let table = grid::render_within(heads, flows.map(row), &["AGE s", "NAME"], out::width());
     match number(answer, "more") {
@@ -109,10 +102,7 @@ fn told(event: &Value) -> String {
     let [what, transport, guest, remote] = ["event", "transport", "guest", "remote"].map(|field| text(event, field));
     let mut line = format!("{time} {what} {transport} {guest} {} {remote}", arrow(event));
     for (field, before) in [("name", " "), ("reason", ": ")] {
-        if let Some(word) = event.get(field).and_then(Value::as_str) {
-            line.push_str(before);
-            line.push_str(word);
-        }
+        line.extend(event.get(field).and_then(Value::as_str).map(|word| format!("{before}{word}")));
     }
     if event.get("sent").is_some() {
         let [sent, received] = ["sent", "received"].map(|field| number(event, field));

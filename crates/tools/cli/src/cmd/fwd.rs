@@ -1,7 +1,5 @@
 //! `netvale fwd`: forwards between two ports, as testpmd does.
 
-use std::process::ExitCode;
-
 use netvale_control::types::Mac;
 use netvale_mem::RingMem;
 
@@ -28,10 +26,7 @@ pub struct FwdArgs {
     pub eth_peer: Option<String>,
 
     /// Frames per sync (the batch).
-    #[arg(
-        short = 'b', long, value_name = "FRAMES", default_value_t = 32,
-        value_parser = clap::value_parser!(u32).range(1..)
-    )]
+    #[arg(short = 'b', long, value_name = "FRAMES", default_value_t = 32, value_parser = crate::values::positive())]
     pub burst: u32,
 
     /// Never sleep; always poll, as testpmd does.
@@ -62,15 +57,12 @@ pub enum ForwardMode {
 ///
 /// # Errors
 /// A port cannot be opened.
-pub fn run(args: &FwdArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &FwdArgs, ctx: &CliContext) -> Result<(), CliError> {
     if args.interface.len() > 2 {
-        return Err(CliError::usage(
-            "expected one or two ports",
-            "give -i once (frames return to the same port) or twice",
-        ));
+        let next = "give -i once (frames return to the same port) or twice";
+        return Err(CliError::usage("expected one or two ports", next));
     }
-    let names: Vec<&String> = args.interface.iter().collect();
-    let mut ports = super::bridge::open(&names, ctx)?;
+    let mut ports = super::bridge::open(&args.interface, ctx)?;
     let peer = args.eth_peer.as_deref().map(str::parse::<Mac>).transpose();
     let peer = peer.map_err(|e| CliError::usage(format!("--eth-peer: {e}"), "write e.g. 02:00:00:00:00:0a"))?;
     let mut edit = edit(args.mode, peer.map_or([2, 0, 0, 0, 0, 1], |m| m.0));
@@ -91,8 +83,7 @@ pub fn run(args: &FwdArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
             m.frames > 0
         }
         _ => false,
-    })?;
-    Ok(ExitCode::SUCCESS)
+    })
 }
 
 /// Returns the function that changes a frame's MAC addresses as the mode requires.

@@ -3,10 +3,8 @@
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::time::Duration;
 
-use netvale_confine::SandboxError;
 use netvale_control::dirs::CONTROL_SOCKET;
 use netvale_gateway::confine;
 use netvale_gateway::dhcp::leases::StaticLease;
@@ -217,11 +215,10 @@ impl GatewayArgs {
 ///
 /// # Errors
 /// No daemon answers, the port is in use, or the gateway's port has ended.
-pub fn run(args: &GatewayArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &GatewayArgs, ctx: &CliContext) -> Result<(), CliError> {
     super::up::log_from(args.log_level);
     let mut options = args.options();
-    let stray = args.lease.iter().find(|lease| !options.net().is_guests(lease.address.into()));
-    if let Some(lease) = stray {
+    if let Some(lease) = args.lease.iter().find(|lease| !options.net().is_guests(lease.address.into())) {
         let what = format!("--lease: {} is not an address for a guest", lease.address);
         return Err(CliError::usage(what, "choose an address of the gateway's network other than the gateway's own"));
     }
@@ -241,19 +238,21 @@ pub fn run(args: &GatewayArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     if options.control.is_none() && !args.tap {
         options.control = Some(gateways::new_path(ctx, &name)?);
     }
-    let link = if args.tap { tap_link()? } else { port_link(&name, ctx)? };
+    let port = || GatewayLink::open(&name, ctx.run_dir.as_deref()).map_err(|error| port_error(&name, &error));
+    let link = if args.tap { tap_link()? } else { port()? };
     let mut gateway = Gateway::new(link, &options).map_err(|error| failed(&error))?;
     if args.private {
         be_trunk(ctx, &name)?;
         follow_ports(&mut gateway, ctx, &name)?;
     }
     if !args.no_sandbox {
-        confine::enter(&options).map_err(|error| not_confined(&error))?;
+        let next = "--no-sandbox starts it without seccomp and Landlock";
+        confine::enter(&options)
+            .map_err(|error| CliError::failed(format!("cannot confine the gateway: {error}"), next))?;
     }
     gateway.tell_ready();
     tracing::info!("ready: the gateway has the port {name}");
-    gateway.run(&stop).map_err(|error| failed(&error))?;
-    Ok(ExitCode::SUCCESS)
+    gateway.run(&stop).map_err(|error| failed(&error))
 }
 
 /// Returns whether `address` is an unused host address of the gateway's network: neither the gateway's own address nor
@@ -262,10 +261,6 @@ fn is_spare(address: Ipv4Addr, options: &GatewayOptions) -> bool {
     let own = options.addresses.v4;
     let in_network = own.is_some_and(|own| own.is_host(address) && own.address != address);
     in_network && options.leases.iter().all(|lease| lease.address != address)
-}
-
-fn port_link(name: &str, ctx: &CliContext) -> Result<GatewayLink, CliError> {
-    GatewayLink::open(name, ctx.run_dir.as_deref()).map_err(|error| port_error(name, &error))
 }
 
 /// Returns the link to a single guest, whose TAP arrives over standard input. This process gets its own session, so
@@ -278,11 +273,6 @@ fn tap_link() -> Result<GatewayLink, CliError> {
     let owner = owner.map_err(|error| CliError::failed(format!("cannot use standard input: {error}"), next))?;
     let tap = GuestTap::receive_from(owner).map_err(|error| CliError::failed(error.to_string(), next))?;
     Ok(GatewayLink::of_tap(tap))
-}
-
-fn not_confined(error: &SandboxError) -> CliError {
-    let what = format!("cannot confine the gateway: {error}");
-    CliError::failed(what, "--no-sandbox starts it without seccomp and Landlock")
 }
 
 /// Makes the gateway's port a trunk of all VLANs. If the port already is a trunk, the port stays unchanged, since the

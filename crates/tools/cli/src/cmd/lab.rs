@@ -16,7 +16,7 @@ mod status;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::Command;
 
 use crate::{CliContext, CliError};
 use folder::LabFolder;
@@ -81,20 +81,18 @@ Example:
 ///
 /// # Errors
 /// The file has a mistake, a part of the lab cannot start, or no lab runs.
-pub fn run(args: &LabArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &LabArgs, ctx: &CliContext) -> Result<(), CliError> {
     let folder = LabFolder::of(ctx);
     match &args.command {
-        LabCommand::Up { file } => running::up(file, &folder)?,
-        LabCommand::Down => folder.end_lab()?,
-        LabCommand::Status { json } => status::print(folder.dir(), &folder.state()?, *json)?,
-        LabCommand::Exec { name, command } => return Err(exec(&folder, name, command)?),
+        LabCommand::Up { file } => running::up(file, &folder),
+        LabCommand::Down => folder.end_lab(),
+        LabCommand::Status { json } => status::print(&folder.dir, &folder.state()?, *json),
+        LabCommand::Exec { name, command } => exec(&folder, name, command),
     }
-    Ok(ExitCode::SUCCESS)
 }
 
-/// Replaces this process with the command, in the member's namespaces. Does not return if the command starts. Returns
-/// `Ok(error)` if the command cannot be started, and `Err` if the member's namespaces cannot be entered.
-fn exec(folder: &LabFolder, name: &str, command: &[OsString]) -> Result<CliError, CliError> {
+/// Replaces this process with the command, in the member's namespaces. Returns only if that fails.
+fn exec(folder: &LabFolder, name: &str, command: &[OsString]) -> Result<(), CliError> {
     let state = folder.state()?;
     let Some(member) = state.members.iter().find(|member| member.name == name) else {
         let what = format!("the lab has no member {name:?}");
@@ -112,5 +110,5 @@ fn exec(folder: &LabFolder, name: &str, command: &[OsString]) -> Result<CliError
     enter.args(["--target", &member.pid.to_string(), "--user", "--preserve-credentials", "--mount", "--net", "--pid"]);
     enter.arg(format!("--wdns={}", std::env::current_dir().unwrap_or_default().display()));
     let why = enter.arg("--").args(command).exec();
-    Ok(CliError::failed(format!("cannot start nsenter(1): {why}"), "install util-linux 2.38 or newer"))
+    Err(CliError::failed(format!("cannot start nsenter(1): {why}"), "install util-linux 2.38 or newer"))
 }

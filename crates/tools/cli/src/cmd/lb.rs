@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
-use std::process::ExitCode;
 
 use netvale::{Options, Port, RxRing, TxRing};
 use netvale_wire::flow::{FlowKey, spread};
@@ -36,10 +35,7 @@ pub struct LbArgs {
     pub extra_bufs: u32,
 
     /// Frames per sync (the batch).
-    #[arg(
-        short = 'b', value_name = "FRAMES", default_value_t = 512,
-        value_parser = clap::value_parser!(u32).range(1..)
-    )]
+    #[arg(short = 'b', value_name = "FRAMES", default_value_t = 512, value_parser = crate::values::positive())]
     pub burst: u32,
 
     /// Seconds to wait before the first frame.
@@ -55,13 +51,14 @@ pub struct LbArgs {
 ///
 /// # Errors
 /// The port or a pipe cannot be opened.
-pub fn run(args: &LbArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
-    let options = Options { run_dir: ctx.run_dir.clone(), pipes: args.pipes, ..Options::default() };
-    let open = |name: &str| Port::open_with(name, &options).map_err(|e| crate::ctx::port_error(name, &e));
+pub fn run(args: &LbArgs, ctx: &CliContext) -> Result<(), CliError> {
+    let open = |name: &str| ctx.open_port(name, Options { pipes: args.pipes, ..Options::default() });
     let input = open(&args.interface)?;
     let header = input.info().hdr_len as usize;
     let held = (args.extra_bufs / args.pipes) as usize;
-    let output = |k: u32| open(&format!("{}{{{k}", args.interface)).map(|port| PipeOutput::new(port, held));
+    let output = |k: u32| {
+        open(&format!("{}{{{k}", args.interface)).map(|port| PipeOutput { port, waiting: VecDeque::new(), most: held })
+    };
     let mut spreader = Spreader {
         key: FlowKey::new([RandomState::new().hash_one(0), RandomState::new().hash_one(1)]),
         header,
@@ -76,7 +73,7 @@ pub fn run(args: &LbArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let names = [lane(""), lane(" dropped")].concat();
     run::forward(&pace, &names, &mut [input], |ports, moved| spreader.round(ports, moved))?;
     spreader.outputs.iter_mut().flat_map(|output| output.port.tx()).for_each(|ring| _ = run::drain(ring));
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Maximum length of a frame in bytes, with its virtio-net header.
@@ -89,20 +86,11 @@ const HEAD: usize = 160;
 struct PipeOutput {
     port: Port,
     waiting: VecDeque<Vec<u8>>,
+    /// Maximum number of waiting frames.
     most: usize,
 }
 
-/// What happened to a frame: it was sent (or queued), or dropped.
-enum PipeFate {
-    Sent,
-    Dropped,
-}
-
 impl PipeOutput {
-    fn new(port: Port, most: usize) -> Self {
-        Self { port, waiting: VecDeque::new(), most }
-    }
-
     /// Sends waiting frames. Returns whether frames are still waiting.
     fn catch_up(&mut self) -> bool {
         let Some(tx) = self.port.tx().first_mut() else { return false };
@@ -116,27 +104,27 @@ impl PipeOutput {
     }
 
     /// Sends the frame of `slots` slots that begins `at` slots after the head of `rx`, or queues it if the pipe is
-    /// full. Returns what happened to the frame. If both rings are in one memory region, buffers are swapped instead of
-    /// copied.
-    fn take(&mut self, rx: &RxRing, at: u32, slots: u32, room: &mut [u8]) -> PipeFate {
-        let Some(tx) = self.port.tx().first_mut() else { return PipeFate::Dropped };
+    /// full. Returns `false` if the frame was dropped because the queue is full, too. If both rings are in one memory
+    /// region, buffers are swapped instead of copied.
+    fn take(&mut self, rx: &RxRing, at: u32, slots: u32, room: &mut [u8]) -> bool {
+        let Some(tx) = self.port.tx().first_mut() else { return false };
         if self.waiting.is_empty() && rx.mem().shares_buffers_with(tx.mem()) && tx.space() >= slots {
             for k in 0..slots {
                 move_slot(rx, rx.at(at + k), tx, tx.at(k), true);
             }
             tx.advance(slots);
-            return PipeFate::Sent;
+            return true;
         }
         let len = read_frame(rx, at, slots, room);
         let frame = room.get(..len).unwrap_or_default();
         if self.waiting.is_empty() && tx.send(frame) {
-            return PipeFate::Sent;
+            return true;
         }
-        if self.waiting.len() < self.most {
+        let has_room = self.waiting.len() < self.most;
+        if has_room {
             self.waiting.push_back(frame.to_vec());
-            return PipeFate::Sent;
         }
-        PipeFate::Dropped
+        has_room
     }
 }
 
@@ -192,10 +180,7 @@ impl Spreader {
             let pipe = self.pipe_of(rx, at);
             let pipes = self.outputs.len();
             let Some(output) = self.outputs.get_mut(pipe) else { break };
-            let lane = match output.take(rx, at, slots, &mut self.frame) {
-                PipeFate::Sent => pipe,
-                PipeFate::Dropped => pipes + pipe,
-            };
+            let lane = if output.take(rx, at, slots, &mut self.frame) { pipe } else { pipes + pipe };
             if let Some(sum) = moved.get_mut(lane) {
                 *sum = MovedCounts { frames: sum.frames + 1, bytes: sum.bytes + bytes };
             }

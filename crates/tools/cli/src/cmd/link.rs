@@ -1,7 +1,5 @@
 //! `netvale link`: impairs the link between a port and its peer, with netem's keywords.
 
-use std::process::ExitCode;
-
 use netvale_control::types::PortInfo;
 use netvale_policy::impair::Spec;
 use serde_json::{Map, Value};
@@ -34,7 +32,7 @@ pub struct LinkArgs {
 ///
 /// # Errors
 /// A word is not a keyword of netem, no daemon answers, or the port does not exist.
-pub fn run(args: &LinkArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &LinkArgs, ctx: &CliContext) -> Result<(), CliError> {
     let (keys, words) = directions(&args.words);
     let mut daemon = ctx.daemon()?;
     let port = if words.is_empty() {
@@ -44,12 +42,7 @@ pub fn run(args: &LinkArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
         let set: Map<_, _> = keys.iter().map(|key| ((*key).to_owned(), value.clone())).collect();
         daemon.ask(|client| client.set(&args.port, set))?
     };
-    if args.json {
-        out::json(&links(&port))?
-    } else {
-        out::text(render(&port))?
-    }
-    Ok(ExitCode::SUCCESS)
+    if args.json { out::json(&links(&port)) } else { out::text(render(&port)) }
 }
 
 const KEYS: [&str; 2] = ["link_in", "link_out"];
@@ -67,10 +60,9 @@ fn value(words: &str) -> Result<Value, CliError> {
     if words == "off" {
         return Ok(Value::Null);
     }
-    let bad = |why: netvale_policy::impair::NetemError| {
-        CliError::usage(why.to_string(), "'netvale link --help' lists the words")
-    };
-    Ok(words.parse::<Spec>().map_err(bad)?.to_string().into())
+    let spec = words.parse::<Spec>();
+    let spec = spec.map_err(|why| CliError::usage(why.to_string(), "'netvale link --help' lists the words"))?;
+    Ok(spec.to_string().into())
 }
 
 fn links(port: &PortInfo) -> Map<String, Value> {

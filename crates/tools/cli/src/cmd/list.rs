@@ -1,13 +1,12 @@
 //! `netvale list`: switches and their ports.
 
-use std::process::ExitCode;
-
 use netvale_control::client::Client;
 use netvale_control::types::{AllStats, EvictionInfo, PortDetails, PortInfo, PortKind, SwitchInfo};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::grid::{self, Align};
+use crate::grid;
+use crate::grid::Align::{Left, Right};
 use crate::{CliContext, CliError, out, units};
 
 /// List switches and their ports.
@@ -83,16 +82,14 @@ impl From<PortDetails> for PortSums {
 ///
 /// # Errors
 /// No daemon answers, or the switch does not exist.
-pub fn run(args: &PortListArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &PortListArgs, ctx: &CliContext) -> Result<(), CliError> {
     let mut daemon = ctx.daemon()?;
     let mut switches = daemon.ask(Client::switches)?;
     if let Some(wanted) = &args.switch {
         switches.retain(|switch| switch.name == *wanted);
         if switches.is_empty() {
-            return Err(CliError::refused(
-                format!("switch {wanted} does not exist"),
-                "'netvale list' shows all switches",
-            ));
+            let what = format!("switch {wanted} does not exist");
+            return Err(CliError::refused(what, "'netvale list' shows all switches"));
         }
     }
     let infos = daemon.ask(|client| client.ports(args.switch.as_deref()))?;
@@ -100,12 +97,7 @@ pub fn run(args: &PortListArgs, ctx: &CliContext) -> Result<ExitCode, CliError> 
     let mut evicted = daemon.ask(Client::evicted)?;
     evicted.retain(|one| args.switch.as_ref().is_none_or(|switch| one.port.starts_with(&format!("{switch}:"))));
     let listing = PortListing { switches, ports, evicted };
-    if args.json {
-        out::json(&listing)?
-    } else {
-        out::text(render(&listing, out::width()))?
-    }
-    Ok(ExitCode::SUCCESS)
+    if args.json { out::json(&listing) } else { out::text(render(&listing, out::width())) }
 }
 
 /// Joins ports and counters by name. A port that was added between the requests for ports and for counters has no
@@ -119,55 +111,42 @@ fn with_counters(infos: Vec<PortInfo>, mut stats: AllStats) -> Vec<ListedPort> {
 }
 
 fn render(listing: &PortListing, width: Option<usize>) -> String {
-    let mut tables = Vec::new();
+    let mut tables = vec![switches(&listing.switches)];
     if listing.switches.is_empty() && listing.ports.is_empty() {
-        tables.push("no switches; `netvale attach vale0 a` makes one with a port\n".to_owned());
-    } else {
-        tables.push(switches(&listing.switches));
+        tables = vec!["no switches; `netvale attach vale0 a` makes one with a port\n".to_owned()];
     }
-    if !listing.ports.is_empty() {
-        tables.push(ports(&listing.ports, width));
-    }
-    if !listing.evicted.is_empty() {
-        tables.push(evicted(&listing.evicted));
-    }
+    tables.extend((!listing.ports.is_empty()).then(|| ports(&listing.ports, width)));
+    tables.extend((!listing.evicted.is_empty()).then(|| evicted(&listing.evicted)));
     tables.join("\n")
 }
 
 fn switches(switches: &[SwitchInfo]) -> String {
-    grid::render(
-        [("SWITCH", Align::Left), ("PORTS", Align::Right), ("ADDRESSES", Align::Right), ("ROOM FOR", Align::Right)],
-        switches.iter().map(|switch| {
-            [switch.name.clone(), switch.ports.to_string(), switch.addresses.to_string(), switch.table_size.to_string()]
-        }),
-    )
+    let heads = [("SWITCH", Left), ("PORTS", Right), ("ADDRESSES", Right), ("ROOM FOR", Right)];
+    let row = |one: &SwitchInfo| {
+        [one.name.clone(), one.ports.to_string(), one.addresses.to_string(), one.table_size.to_string()]
+    };
+    grid::render(heads, switches.iter().map(row))
 }
 
 fn ports(ports: &[ListedPort], width: Option<usize>) -> String {
     let heads = [
-        ("PORT", Align::Left),
-        ("KIND", Align::Left),
-        ("STATE", Align::Left),
-        ("UID", Align::Right),
-        ("PID", Align::Right),
-        ("REGION", Align::Right),
-        ("MEMORY", Align::Right),
-        ("IN", Align::Right),
-        ("OUT", Align::Right),
-        ("DROPS", Align::Right),
-        ("ABOUT", Align::Left),
+        ("PORT", Left),
+        ("KIND", Left),
+        ("STATE", Left),
+        ("UID", Right),
+        ("PID", Right),
+        ("REGION", Right),
+        ("MEMORY", Right),
+        ("IN", Right),
+        ("OUT", Right),
+        ("DROPS", Right),
+        ("ABOUT", Left),
     ];
     grid::render_within(heads, ports.iter().map(row), &["REGION", "PID", "MEMORY", "UID", "KIND", "STATE"], width)
 }
 
 fn evicted(evicted: &[EvictionInfo]) -> String {
-    let heads = [
-        ("GONE", Align::Left),
-        ("UID", Align::Right),
-        ("PID", Align::Right),
-        ("AGO", Align::Right),
-        ("REASON", Align::Left),
-    ];
+    let heads = [("GONE", Left), ("UID", Right), ("PID", Right), ("AGO", Right), ("REASON", Left)];
     let row = |one: &EvictionInfo| {
         let uid = one.owner.uid.to_string();
         let pid = one.owner.pid.to_string();
@@ -197,12 +176,8 @@ fn row(port: &ListedPort) -> [String; 11] {
 fn flags(info: &PortInfo) -> String {
     let mut flags = Vec::new();
     flags.extend(info.policies.get("info").and_then(Value::as_str).map(str::to_owned));
-    if info.lossless {
-        flags.push("lossless".to_owned());
-    }
-    if info.vnet_hdr > 0 {
-        flags.push(format!("vnet-hdr={}", info.vnet_hdr));
-    }
+    flags.extend(info.lossless.then(|| "lossless".to_owned()));
+    flags.extend((info.vnet_hdr > 0).then(|| format!("vnet-hdr={}", info.vnet_hdr)));
     flags.join(" ")
 }
 

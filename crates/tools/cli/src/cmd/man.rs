@@ -2,7 +2,6 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use clap::Command;
 use clap_mangen::Man;
@@ -11,7 +10,6 @@ use crate::{CliContext, CliError, out};
 
 mod examples;
 mod roff;
-mod shared;
 mod topics;
 
 /// Write the manual pages: netvale(1), one for each subcommand, netvale.toml(5) and netvale(7).
@@ -25,15 +23,12 @@ pub struct ManArgs {
 ///
 /// # Errors
 /// The folder cannot be written.
-pub fn run(args: &ManArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &ManArgs, ctx: &CliContext) -> Result<(), CliError> {
     let count = write_all(&args.dir, (ctx.definition)()).map_err(|error| {
-        CliError::failed(
-            format!("cannot write the manual pages to {}: {error}", args.dir.display()),
-            "give a folder that you can write to",
-        )
+        let what = format!("cannot write the manual pages to {}: {error}", args.dir.display());
+        CliError::failed(what, "give a folder that you can write to")
     })?;
-    out::line(format_args!("{count} manual pages are in {}", args.dir.display()))?;
-    Ok(ExitCode::SUCCESS)
+    out::line(format_args!("{count} manual pages are in {}", args.dir.display()))
 }
 
 fn write_all(dir: &Path, mut command: Command) -> io::Result<usize> {
@@ -79,7 +74,7 @@ fn page(command: &Command, name: &str) -> io::Result<String> {
     if !has_examples {
         text += &roff::section("EXAMPLES", &examples::of(name));
     }
-    Ok(text + &shared::sections(name))
+    Ok(text + &topics::common(name))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! `netvale metrics`: the daemon's figures for Prometheus.
 
 use std::os::fd::AsFd;
-use std::process::ExitCode;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use netvale_gateway::control::survey;
@@ -52,18 +52,46 @@ pub struct MetricsArgs {
 ///
 /// # Errors
 /// The daemon does not answer, if the metrics are printed; or the command cannot listen, if it serves them.
-pub fn run(args: &MetricsArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &MetricsArgs, ctx: &CliContext) -> Result<(), CliError> {
     let mut listeners = passed()?;
-    for place in &args.listen {
-        listeners.push(HttpListener::bind(place, args.socket_mode).map_err(|e| cannot_listen(&e))?);
-    }
+    listeners.extend(bind(&args.listen, args.socket_mode)?);
     if listeners.is_empty() {
-        print(args.openmetrics, ctx)?;
-    } else {
-        super::up::log_from(args.log_level);
-        serve(&listeners, &args.host, ctx)?;
+        return print(args.openmetrics, ctx);
     }
-    Ok(ExitCode::SUCCESS)
+    super::up::log_from(args.log_level);
+    let stop = signals::stop_pipe()?;
+    for place in listeners.iter().filter_map(HttpListener::place) {
+        tracing::info!("serving metrics at {place}");
+        if let ListenPlace::Tcp(address) = place
+            && !address.ip().is_loopback()
+        {
+            tracing::warn!("{address} is reachable from other hosts, where anyone can read the metrics");
+        }
+    }
+    let hosts = ServerNames::of(&listeners, &args.host);
+    serve(&listeners, MetricsPage { hosts, source: FiguresSource::new(ctx.dir()) }, &stop)
+}
+
+/// Binds the sockets of an HTTP server.
+///
+/// # Errors
+/// An address is in use, or the user may not listen on it.
+pub(super) fn bind(places: &[ListenPlace], mode: u32) -> Result<Vec<HttpListener>, CliError> {
+    places.iter().map(|place| HttpListener::bind(place, mode).map_err(|e| cannot_listen(&e))).collect()
+}
+
+/// Serves HTTP until `stop` becomes readable.
+///
+/// # Errors
+/// The process has too few descriptors or threads.
+pub(super) fn serve(
+    listeners: &[HttpListener],
+    handler: impl HttpHandler + 'static,
+    stop: &UnixStream,
+) -> Result<(), CliError> {
+    let handler: Arc<dyn HttpHandler> = Arc::new(handler);
+    server::run(listeners, &handler, TimeLimits::default(), stop.as_fd())
+        .map_err(|e| CliError::failed(format!("cannot serve: {e}"), "check `ulimit -a`"))
 }
 
 fn cannot_listen(e: &dyn std::error::Error) -> CliError {
@@ -80,20 +108,4 @@ fn print(openmetrics: bool, ctx: &CliContext) -> Result<(), CliError> {
 fn passed() -> Result<Vec<HttpListener>, CliError> {
     let passed = netvale_daemon::passed_descriptors().into_iter().filter(|(name, _)| name == "metrics");
     passed.map(|(_, fd)| HttpListener::passed(fd).map_err(|e| cannot_listen(&e))).collect()
-}
-
-fn serve(listeners: &[HttpListener], hosts: &[String], ctx: &CliContext) -> Result<(), CliError> {
-    for place in listeners.iter().filter_map(HttpListener::place) {
-        tracing::info!("serving metrics at {place}");
-        if let ListenPlace::Tcp(address) = place
-            && !address.ip().is_loopback()
-        {
-            tracing::warn!("{address} is reachable from other hosts, where anyone can read the metrics");
-        }
-    }
-    let stop = signals::stop_pipe()?;
-    let handler: Arc<dyn HttpHandler> =
-        Arc::new(MetricsPage { hosts: ServerNames::of(listeners, hosts), source: FiguresSource::new(ctx.dir()) });
-    server::run(listeners, &handler, TimeLimits::default(), stop.as_fd())
-        .map_err(|e| CliError::failed(format!("cannot serve: {e}"), "check `ulimit -a`"))
 }

@@ -6,7 +6,6 @@
 //! | `headers` | the headers before each frame |
 //! | `tunnel` | the socket |
 
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use netvale_portspec::PortSpec;
@@ -78,23 +77,19 @@ Examples:
 ///
 /// # Errors
 /// A port or the socket cannot be opened, the filter cannot be compiled, or a port has ended.
-pub fn run(args: &MirrorArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &MirrorArgs, ctx: &CliContext) -> Result<(), CliError> {
     let filter = CaptureFilter::new(args.filter.as_deref(), args.snaplen)?;
     let names = args.ports.iter().map(|name| monitor(name)).collect::<Result<Vec<_>, _>>()?;
-    let mut tunnel = MirrorTunnel::open(&args.to)?;
+    let mut tunnel = MirrorTunnel::open(args.to)?;
     let mut sources = CapturePorts::open(&names, ctx)?;
-    let conditions: Vec<_> = args
-        .seconds
-        .map(CaptureCondition::Duration)
-        .into_iter()
-        .chain(args.count.map(CaptureCondition::Packets))
-        .collect();
+    let seconds = args.seconds.map(CaptureCondition::Duration);
+    let conditions: Vec<_> = seconds.into_iter().chain(args.count.map(CaptureCondition::Packets)).collect();
     let start = Instant::now();
     let ended = mirror(&mut sources, &mut tunnel, &filter, &CaptureLimits::of(&conditions));
     sources.ask();
     let dropped = (0..names.len()).map(|port| sources.lost(port)).sum();
-    report(args, tunnel.totals(), dropped, start.elapsed())?;
-    ended.map(|()| ExitCode::SUCCESS)
+    report(args, &tunnel.totals, dropped, start.elapsed())?;
+    ended
 }
 
 /// Returns the name of the monitor (suffix `/r`, `/t` or `/rt`) that copies a port's frames.
@@ -129,9 +124,9 @@ fn mirror(
             if let Some(kept) = filter.kept(seen.frame) {
                 tunnel.send(seen.frame, kept);
             }
-            Ok::<_, CliError>(limits.takes(0, 0, tunnel.totals().sent))
+            Ok::<_, CliError>(limits.takes(0, 0, tunnel.totals.sent))
         })?;
-        if stop.is_there() || !limits.takes(0, 0, tunnel.totals().sent) {
+        if stop.is_there() || !limits.takes(0, 0, tunnel.totals.sent) {
             break;
         }
     }

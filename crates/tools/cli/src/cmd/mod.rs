@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use clap::ValueEnum;
+
 use crate::kinds::vtep;
 use crate::{CliContext, CliError};
 
@@ -46,6 +48,11 @@ pub mod up;
 pub mod upgrade;
 pub mod vm;
 pub mod web;
+
+/// Returns the word that selects a value on the command line.
+fn word_of<T: ValueEnum>(value: T) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
 
 /// A subcommand with its arguments.
 #[derive(Debug, clap::Subcommand)]
@@ -104,7 +111,11 @@ impl CliCommand {
         if self.moves_frames() {
             netvale::shorten_slices();
         }
-        match self {
+        let done = match self {
+            Self::Vtep(args) => return vtep::run(args, ctx),
+            Self::Sandbox(args) => return sandbox::run(args, ctx),
+            Self::Run(args) => return run::run(args, ctx),
+            Self::Demo(args) => return demo::run(args, ctx),
             Self::Up(args) => up::run(args, ctx),
             Self::Stop(args) => stop::run(args, ctx),
             Self::Upgrade(args) => upgrade::run(args, ctx),
@@ -120,13 +131,11 @@ impl CliCommand {
             Self::Egress(args) => egress::run(args, ctx),
             Self::Publish(args) => publish::run(args, ctx),
             Self::Flows(args) => flows::run(args, ctx),
-            Self::Sandbox(args) => sandbox::run(args, ctx),
             Self::Lab(args) => lab::run(args, ctx),
             Self::Evpn(args) => evpn::run(args, ctx),
             Self::List(args) => list::run(args, ctx),
             Self::Show(args) => show::run(args, ctx),
             Self::Table(args) => table::run(args, ctx),
-            Self::Vtep(args) => vtep::run(args, ctx),
             Self::Top(args) => top::run(args, ctx),
             Self::Metrics(args) => metrics::run(args, ctx),
             Self::Sflow(args) => sflow::run(args, ctx),
@@ -143,11 +152,10 @@ impl CliCommand {
             Self::Extcap(args) => extcap::run(args, ctx),
             Self::Mirror(args) => mirror::run(args, ctx),
             Self::Replay(args) => replay::run(args, ctx),
-            Self::Run(args) => run::run(args, ctx),
-            Self::Demo(args) => demo::run(args, ctx),
             Self::Man(args) => man::run(args, ctx),
             Self::Completions(args) => completions::run(args, ctx),
-        }
+        };
+        done.map(|()| ExitCode::SUCCESS)
     }
 
     /// Returns whether the subcommand forwards frames, or starts a program that does.

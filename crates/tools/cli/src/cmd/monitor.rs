@@ -2,11 +2,10 @@
 
 mod flows;
 
-use std::process::ExitCode;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
-use netvale_control::client::{Client, ClientError};
+use netvale_control::client::ClientError;
 use netvale_control::types::{Event, EventName, SubscribeParams};
 use netvale_gateway::control::survey;
 use netvale_portspec::printable;
@@ -65,37 +64,38 @@ fn events() -> String {
 /// # Errors
 /// No daemon answers, or the daemon ends; there are too many subscriptions; or fewer events than requested arrived in
 /// time.
-pub fn run(args: &MonitorArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &MonitorArgs, ctx: &CliContext) -> Result<(), CliError> {
     let end = args.timeout.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
-    let steps = begin(args, ctx)?;
+    let events = begin(args, ctx)?;
     // This line is not an event. Every event after it is printed, so a script that waits for the line may continue.
     netvale_control::note!("events from now on:");
     let mut seen = 0;
     let mut stalls = Stalls { asked: args.json || !args.events.is_empty(), ..Stalls::default() };
     while args.count.is_none_or(|count| seen < count) {
         let limit = end.map_or(LONG, |end| end.saturating_duration_since(Instant::now()));
-        match steps.recv_timeout(limit) {
-            Ok(MonitorStep::Event(mut event)) => {
+        match events.recv_timeout(limit) {
+            Ok(event) => {
+                let mut event = event?;
                 if !stalls.takes(&mut event, Instant::now()) {
                     continue;
                 }
                 print(&event, args.json)?;
             }
-            Ok(MonitorStep::Failed(error)) => return Err(error),
             Err(RecvTimeoutError::Timeout) if end.is_some() => return in_time(seen, args),
             Err(RecvTimeoutError::Timeout) => continue,
-            Ok(MonitorStep::End) | Err(RecvTimeoutError::Disconnected) => {
-                return Err(CliError::unreachable("the daemon has ended", "restart the daemon, then this command"));
-            }
+            Err(RecvTimeoutError::Disconnected) => return Err(ended()),
         }
         seen += 1;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
+
+/// An event, or the error that ends the command.
+type EventResult = Result<Event, CliError>;
 
 /// Subscribes to the daemon's events and to the gateways' flows. Two threads, which end with the process, pass them to
 /// the returned channel. Events that happen after this call has returned are not missed.
-fn begin(args: &MonitorArgs, ctx: &CliContext) -> Result<Receiver<MonitorStep>, CliError> {
+fn begin(args: &MonitorArgs, ctx: &CliContext) -> Result<Receiver<EventResult>, CliError> {
     let (flows, mut names): (Vec<_>, Vec<_>) = args.events.iter().cloned().partition(|name| flows::is_flow(name));
     let has_flows = args.events.is_empty() || !flows.is_empty();
     // If only flow events are requested, the daemon's events serve only to notice that the daemon ends.
@@ -107,42 +107,45 @@ fn begin(args: &MonitorArgs, ctx: &CliContext) -> Result<Receiver<MonitorStep>, 
     let params = SubscribeParams { only: args.only.clone(), names, snapshot: false };
     daemon.ask(|client| client.subscribe(params))?;
     // A slow reader of the output blocks the threads: the daemon and the gateways then drop events and report how many.
-    let (steps, taken) = mpsc::sync_channel(QUEUE);
+    let (events, taken) = mpsc::sync_channel(QUEUE);
     if has_flows {
         let asked = args.json || !flows.is_empty();
         let choice = flows::FlowChoice { only: args.only.clone(), names: flows, asked };
         let mut watch = GatewayWatch::new(survey::folders(&ctx.dir()), choice);
-        let steps = steps.clone();
+        let events = events.clone();
         let first = watch.begin();
-        std::thread::spawn(move || follow(&mut watch, first, &steps));
+        std::thread::spawn(move || follow(&mut watch, first, &events));
     }
-    std::thread::spawn(move || while report(&mut daemon, only_flows, &steps) {});
+    std::thread::spawn(move || while report(&mut daemon, only_flows, &events) {});
     Ok(taken)
 }
 
 /// Passes on the gateways' events until the channel's receiver is dropped.
-fn follow(watch: &mut GatewayWatch, first: Vec<Event>, steps: &SyncSender<MonitorStep>) {
+fn follow(watch: &mut GatewayWatch, first: Vec<Event>, to: &SyncSender<EventResult>) {
     let mut events = first;
-    while events.into_iter().all(|event| steps.send(MonitorStep::Event(Box::new(event))).is_ok()) {
+    while events.into_iter().all(|event| to.send(Ok(event)).is_ok()) {
         events = watch.next(LONG);
     }
 }
 
 /// Passes on the daemon's next event. Returns whether the daemon may send another event.
-fn report(daemon: &mut DaemonClient, only_end: bool, steps: &SyncSender<MonitorStep>) -> bool {
-    match daemon.ask(|client| next(client, LONG)) {
-        Ok(None) => true,
-        Ok(Some(MonitorStep::Event(_))) if only_end => true,
-        Ok(Some(step @ MonitorStep::Event(_))) => steps.send(step).is_ok(),
-        Ok(Some(step)) => {
-            let _ = steps.send(step);
-            false
-        }
-        Err(error) => {
-            let _ = steps.send(MonitorStep::Failed(error));
-            false
+fn report(daemon: &mut DaemonClient, only_end: bool, to: &SyncSender<EventResult>) -> bool {
+    let next = daemon.ask(|client| match client.next_event(LONG) {
+        Err(ClientError::Lost { .. }) => Ok(Err(ended())),
+        other => other.map(Ok),
+    });
+    match next.flatten().transpose() {
+        None => true,
+        Some(Ok(_)) if only_end => true,
+        Some(event) => {
+            let goes_on = event.is_ok();
+            to.send(event).is_ok() && goes_on
         }
     }
+}
+
+fn ended() -> CliError {
+    CliError::unreachable("the daemon has ended", "restart the daemon, then this command")
 }
 
 /// Minimum interval between stall events in the output.
@@ -178,29 +181,13 @@ impl Stalls {
     }
 }
 
-enum MonitorStep {
-    Event(Box<Event>),
-    /// The daemon has closed the connection.
-    End,
-    Failed(CliError),
-}
-
-/// Waits for the daemon's next event; `None` if none arrives within `limit`.
-fn next(client: &mut Client, limit: Duration) -> Result<Option<MonitorStep>, ClientError> {
-    match client.next_event(limit) {
-        Ok(event) => Ok(event.map(|event| MonitorStep::Event(Box::new(event)))),
-        Err(ClientError::Lost { .. }) => Ok(Some(MonitorStep::End)),
-        Err(other) => Err(other),
-    }
-}
-
-fn in_time(seen: u64, args: &MonitorArgs) -> Result<ExitCode, CliError> {
+fn in_time(seen: u64, args: &MonitorArgs) -> Result<(), CliError> {
     match (args.count, args.timeout) {
         (Some(count), Some(limit)) => {
             let what = format!("{seen} of {count} events arrived within {limit} s");
             Err(CliError::failed(what, "use a longer --timeout, or other event names"))
         }
-        _ => Ok(ExitCode::SUCCESS),
+        _ => Ok(()),
     }
 }
 

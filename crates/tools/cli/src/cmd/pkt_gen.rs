@@ -1,13 +1,12 @@
 //! `netvale pkt-gen`: generates and counts frames, with netmap pkt-gen's options.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use netvale::{Options, Port};
+use netvale::Options;
 
-use crate::forward::run::is_closed;
+use crate::forward::run::{self, is_closed};
 use crate::{CliContext, CliError};
 
 mod frame;
@@ -71,10 +70,7 @@ pub struct PktGenArgs {
     pub affinity: Option<usize>,
 
     /// Frames per sync (the batch), at most half a ring.
-    #[arg(
-        short = 'b', value_name = "FRAMES", default_value_t = 512,
-        value_parser = clap::value_parser!(u32).range(1..)
-    )]
+    #[arg(short = 'b', value_name = "FRAMES", default_value_t = 512, value_parser = crate::values::positive())]
     pub burst: u32,
 
     /// With -a, number of CPUs to use in turn; 0: one for each thread.
@@ -86,7 +82,7 @@ pub struct PktGenArgs {
     pub threads: u32,
 
     /// Milliseconds between two reports.
-    #[arg(short = 'T', value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short = 'T', value_name = "MS", default_value_t = 1000, value_parser = crate::values::positive())]
     pub report_ms: u32,
 
     /// Seconds to wait before the first frame.
@@ -202,23 +198,17 @@ Examples:
 ///
 /// # Errors
 /// The port cannot be opened, or values are inconsistent.
-pub fn run(args: &PktGenArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &PktGenArgs, ctx: &CliContext) -> Result<(), CliError> {
     unfit(args)?;
     let (function, count) = function(args);
     let stop = crate::signals::stop_flag()?;
-    let threads = if args.threads == 0 { 1 } else { args.threads };
-    let options = Options {
-        run_dir: ctx.run_dir.clone(),
-        rings: threads,
-        hdr_len: args.vnet_hdr.unwrap_or(0),
-        ..Options::default()
-    };
+    let hdr_len = args.vnet_hdr.unwrap_or(0);
     let mut port =
-        Port::open_with(&args.interface, &options).map_err(|e| crate::ctx::port_error(&args.interface, &e))?;
+        ctx.open_port(&args.interface, Options { rings: args.threads.max(1), hdr_len, ..Options::default() })?;
     if args.verbose > 0 {
-        crate::forward::run::describe(&mut port);
+        run::describe(&mut port);
     }
-    crate::forward::run::wait_link(args.wait_link, &stop);
+    run::wait_link(args.wait_link, &stop);
     let (tx, rx) = port.take_rings();
     let job = PktGenJob { args, count, stop: &stop, hdr_len: port.info().hdr_len as usize };
     let closed = || port.connection().is_some_and(is_closed);
@@ -229,8 +219,7 @@ pub fn run(args: &PktGenArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
         }
         PktGenFunction::Ping => pingpong::ping(&job, tx, rx, &closed),
         PktGenFunction::Pong => pingpong::pong(&job, tx, rx, &closed),
-    }?;
-    Ok(ExitCode::SUCCESS)
+    }
 }
 
 /// Bit of -o: the receiver reads frames.
@@ -274,10 +263,8 @@ fn unfit(args: &PktGenArgs) -> Result<(), CliError> {
         return Err(CliError::usage(what, "add the chosen values, e.g. -o 6 for 2 and 4"));
     }
     if args.pcap.is_some() && function(args).0 != PktGenFunction::Tx {
-        return Err(CliError::usage(
-            "-P applies only to sending",
-            "give -f tx, or send the file with `netvale replay`",
-        ));
+        let next = "give -f tx, or send the file with `netvale replay`";
+        return Err(CliError::usage("-P applies only to sending", next));
     }
     if args.pkt_size.len() > 2 {
         return Err(CliError::usage("-l is given more than twice", "give one size, or the largest and the smallest"));
@@ -300,6 +287,6 @@ fn burst(args: &PktGenArgs, slots: u32) -> u32 {
 fn pin(args: &PktGenArgs, k: usize) {
     if let Some(first) = args.affinity {
         let k = if args.cores == 0 { k } else { k % args.cores as usize };
-        crate::forward::run::pin(first + k);
+        run::pin(first + k);
     }
 }

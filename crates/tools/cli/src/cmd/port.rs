@@ -1,7 +1,5 @@
 //! `netvale port`: policies of ports, changed while frames pass.
 
-use std::process::ExitCode;
-
 use netvale_control::options::{AttachOption, MTU, OPTIONS, OptionShape};
 use netvale_control::types::PortInfo;
 use netvale_policy::units::Rate;
@@ -50,17 +48,12 @@ struct SetArgs {
 ///
 /// # Errors
 /// A word is not a policy, no daemon answers, the port does not exist, or the policies contradict each other.
-pub fn run(args: &PortArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &PortArgs, ctx: &CliContext) -> Result<(), CliError> {
     let PortCommand::Set(args) = &args.command;
     let set = read(&args.words)?;
     let mtu = set.get(MTU).map(|mtu| format!("mtu {}, ", mtu.as_u64().unwrap_or(1500))).unwrap_or_default();
     let port = ctx.daemon()?.ask(|client| client.set(&args.port, set))?;
-    if args.json {
-        out::json(&port)?;
-    } else {
-        out::line(format_args!("{}: {mtu}{}", port.name, told(&port)))?;
-    }
-    Ok(ExitCode::SUCCESS)
+    if args.json { out::json(&port) } else { out::line(format_args!("{}: {mtu}{}", port.name, told(&port))) }
 }
 
 /// Formats the policies of a port as arguments of `port set`.
@@ -120,15 +113,13 @@ const NEXT: &str = "'netvale port set --help' lists the policies";
 
 /// Lists all policies, for the help.
 fn policies() -> String {
-    let mut text = "Policies:\n".to_owned();
-    for option in OPTIONS.iter().filter(|option| option.can_be_set()) {
-        text += &format!(
-            "  {:<32} {}\n",
-            format!("{} {}", option.key, option.value_name),
-            option.doc().trim_end_matches('.')
-        );
-    }
-    text + "
+    let line = |option: &AttachOption| {
+        let words = format!("{} {}", option.key, option.value_name);
+        format!("  {words:<32} {}\n", option.doc().trim_end_matches('.'))
+    };
+    let lines: String = OPTIONS.iter().filter(|option| option.can_be_set()).map(line).collect();
+    format!("Policies:\n{lines}")
+        + "
 Examples:
   netvale port set vale0:vm1 access 10 isolated on
   netvale port set vale0:uplink trunk 10,20-30 native 1

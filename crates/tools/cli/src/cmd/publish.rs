@@ -1,10 +1,9 @@
 //! `netvale publish`: the published ports of a running gateway.
 
-use std::process::ExitCode;
-
 use netvale_gateway::control::message::ControlRequest;
 
-use crate::gateways::{self, GatewayChoice};
+use super::egress::told;
+use crate::gateways::GatewayChoice;
 use crate::{CliContext, CliError, out};
 
 /// List, add and remove published ports of a running gateway.
@@ -42,19 +41,12 @@ Examples:
 ///
 /// # Errors
 /// No gateway answers, or the gateway refuses the port.
-pub fn run(args: &PublishArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &PublishArgs, ctx: &CliContext) -> Result<(), CliError> {
     let request = match args.rule.clone() {
         None => ControlRequest::Published,
         Some(rule) if args.remove => ControlRequest::Unpublish { rule },
         Some(rule) => ControlRequest::Publish { rule },
     };
     let answer = args.gateway.connect(ctx)?.ask(&request)?;
-    if args.json {
-        out::json(&answer)?;
-    } else {
-        out::text(
-            gateways::texts(&answer, "published").into_iter().map(|rule| format!("{rule}\n")).collect::<String>(),
-        )?;
-    }
-    Ok(ExitCode::SUCCESS)
+    if args.json { out::json(&answer) } else { out::text(told(&answer, "published")) }
 }

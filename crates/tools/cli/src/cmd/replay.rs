@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::Read;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -44,10 +43,7 @@ pub struct ReplayArgs {
     pub count: Option<u64>,
 
     /// Frames per sync (the batch).
-    #[arg(
-        short = 'b', value_name = "FRAMES", default_value_t = 512,
-        value_parser = clap::value_parser!(u32).range(1..)
-    )]
+    #[arg(short = 'b', value_name = "FRAMES", default_value_t = 512, value_parser = crate::values::positive())]
     pub burst: u32,
 
     /// Seconds to wait before the first frame.
@@ -64,14 +60,13 @@ pub struct ReplayArgs {
 /// # Errors
 /// The file cannot be read, or the port cannot be opened. If the file is truncated or damaged, the frames before the
 /// damage are sent before the error is returned.
-pub fn run(args: &ReplayArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &ReplayArgs, ctx: &CliContext) -> Result<(), CliError> {
     let stdin = args.file.as_os_str() == "-";
     if stdin && args.repeat != 1 {
         return Err(CliError::usage("standard input can be read only once", "omit --loop, or name a file"));
     }
     let mut reader = open(args)?;
-    let options = Options { run_dir: ctx.run_dir.clone(), ..Options::default() };
-    let mut port = Port::open_with(&args.port, &options).map_err(|e| crate::ctx::port_error(&args.port, &e))?;
+    let mut port = ctx.open_port(&args.port, Options::default())?;
     let stop = crate::signals::stop_flag()?;
     run::wait_link(args.wait_link, &stop);
     let mut replay =
@@ -91,10 +86,8 @@ pub fn run(args: &ReplayArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     };
     drop(progress);
     replay.flush();
-    let sum = replay.sum;
-    let seconds = replay.start.elapsed().as_secs_f64();
-    report(args, sum, seconds)?;
-    ended.map(|()| ExitCode::SUCCESS)
+    report(args, replay.sum, replay.start.elapsed().as_secs_f64())?;
+    ended
 }
 
 type CaptureReader = PcapReader<Box<dyn Read>>;
@@ -111,10 +104,8 @@ fn open(args: &ReplayArgs) -> Result<CaptureReader, CliError> {
 }
 
 fn unreadable(args: &ReplayArgs, error: &ReadError) -> CliError {
-    CliError::failed(
-        format!("{}: {error}", args.file.display()),
-        "the frames before the error were sent; `tcpdump -r` may show more",
-    )
+    let what = format!("{}: {error}", args.file.display());
+    CliError::failed(what, "the frames before the error were sent; `tcpdump -r` may show more")
 }
 
 fn pace(args: &ReplayArgs) -> ReplayPace {

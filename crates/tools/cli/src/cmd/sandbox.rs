@@ -35,7 +35,7 @@ use crate::cmd::up::LogLevel;
 use crate::{CliContext, CliError};
 use inside::SandboxInside;
 use network::SandboxNet;
-use outside::{SandboxGateway, SandboxOutside};
+use outside::SandboxOutside;
 use terminal::TerminalGroup;
 
 /// The gateway's addresses: in an IPv4 network that is used only within a machine (RFC 7335), and in a local IPv6
@@ -48,6 +48,9 @@ const NAMESPACES: libc::c_int = libc::CLONE_NEWUSER | libc::CLONE_NEWNET | libc:
 /// If a signal has killed the command, the exit code is, as in shells, this number plus the signal's number.
 const BY_SIGNAL: i32 = 128;
 
+/// What to do about a failed step.
+const NEXT: &str = "`netvale doctor` names what this machine's kernel lacks";
+
 /// Run a command whose only network is a gateway with rules.
 ///
 /// The command and its children are in a network of their own. They reach what --allow says, and names through the
@@ -58,11 +61,11 @@ const BY_SIGNAL: i32 = 128;
 #[command(after_long_help = EXAMPLES)]
 pub struct SandboxArgs {
     /// What the command may reach: a rule of `netvale gateway`, or 'any' for the Internet; may be given several times.
-    #[arg(long, value_name = "RULE", value_parser = rules::allowing)]
+    #[arg(long, value_name = "RULE", value_parser = |text: &str| rules::checked(text, true))]
     allow: Vec<String>,
 
     /// What the command may not reach: a rule of `netvale gateway`; may be given several times.
-    #[arg(long, value_name = "RULE", value_parser = rules::denying)]
+    #[arg(long, value_name = "RULE", value_parser = |text: &str| rules::checked(text, false))]
     deny: Vec<String>,
 
     /// The command may reach all of the host's loopback, at the gateway's own address (gateway.lan).
@@ -118,9 +121,9 @@ pub fn run(args: &SandboxArgs, _: &CliContext) -> Result<ExitCode, CliError> {
     let pair = || UnixStream::pair().map_err(failed("connecting the processes"));
     let (of_inside, of_gateway) = pair()?;
     let (of_parent, to_parent) = pair()?;
-    let (gateway, lines) = SandboxGateway::start(args, &net, of_gateway)?;
+    let (gateway, lines) = outside::start_gateway(args, &net, of_gateway)?;
     // From here on, this process and `inside` block these signals and read them from a queue. The gateway has already
-    // started, so it is not affected.
+    // started, so its signals are not blocked.
     let mask = sys::block(&[SIGNALS, &[libc::SIGTTOU]].concat()).map_err(failed("blocking signals"))?;
     match sys::clone_into(NAMESPACES).map_err(|why| no_namespaces(&why))? {
         None => {
@@ -185,7 +188,7 @@ fn exit_code(status: WaitStatus) -> u8 {
 
 /// Returns the error of a step that fails only for lack of resources, or on an unusual kernel.
 fn failed<E: std::fmt::Display>(step: &str) -> impl Fn(E) -> CliError {
-    move |why| CliError::failed(format!("cannot start the sandbox: {step}: {why}"), inside::NEXT)
+    move |why| CliError::failed(format!("cannot start the sandbox: {step}: {why}"), NEXT)
 }
 
 fn no_namespaces(why: &io::Error) -> CliError {

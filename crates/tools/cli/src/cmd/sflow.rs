@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -83,10 +82,8 @@ fn own_rates(args: &SflowArgs) -> Result<BTreeMap<String, u32>, CliError> {
     for (port, rate) in &args.port_sampling {
         let switch = port.split(':').next().unwrap_or_default();
         if !args.switches.is_empty() && args.switches.iter().all(|named| named != switch) {
-            return Err(CliError::usage(
-                format!("{port} is not on any of the given switches"),
-                format!("add {switch}"),
-            ));
+            let what = format!("{port} is not on any of the given switches");
+            return Err(CliError::usage(what, format!("add {switch}")));
         }
         if rates.insert(port.clone(), *rate).is_some() {
             return Err(CliError::usage(format!("two rates for {port}"), "give one --port-sampling for each port"));
@@ -99,7 +96,7 @@ fn own_rates(args: &SflowArgs) -> Result<BTreeMap<String, u32>, CliError> {
 ///
 /// # Errors
 /// There is no route to a collector.
-pub fn run(args: &SflowArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &SflowArgs, ctx: &CliContext) -> Result<(), CliError> {
     super::up::log_from(args.log_level);
     let rates = SamplingRates { one_of: args.sampling, ports: own_rates(args)? };
     let sender = DatagramSender::new(&args.target, args.agent, args.sub_agent)
@@ -114,7 +111,7 @@ pub fn run(args: &SflowArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
         header: args.header.into(),
     };
     SflowAgent::new(options, sender).run(&|| stop.load(Ordering::Relaxed));
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,10 +1,9 @@
 //! `netvale show`: all details of a port.
 
-use std::process::ExitCode;
-
 use netvale_control::types::{PortInfo, RingInfo};
 
-use crate::grid::{self, Align};
+use crate::grid;
+use crate::grid::Align::{Left, Right};
 use crate::{CliContext, CliError, kinds, out, units};
 
 /// Show one port: its rings, counters, drops and kicks.
@@ -26,46 +25,33 @@ pub struct ShowArgs {
 ///
 /// # Errors
 /// No daemon answers, or the port does not exist.
-pub fn run(args: &ShowArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &ShowArgs, ctx: &CliContext) -> Result<(), CliError> {
     let port = ctx.daemon()?.ask(|client| client.show(&args.port))?;
-    if args.json {
-        out::json(&port)?
-    } else {
-        out::text(render(&port, out::width()))?
-    }
-    Ok(ExitCode::SUCCESS)
+    if args.json { out::json(&port) } else { out::text(render(&port, out::width())) }
 }
 
 fn render(port: &PortInfo, width: Option<usize>) -> String {
     let mut text = format!("{}: {}\n", port.name, about(port).join(", "));
     if let Some(region) = &port.region {
         let pages = if region.huge { "huge pages" } else { "ordinary pages" };
-        let memory = units::memory(region.bytes);
-        let line =
-            format!("region {}: {memory} in {pages}, {} buffers of {} bytes", region.id, region.bufs, region.buf_size);
-        text.push_str(&format!("    {line}\n"));
+        let buffers = format!("{} buffers of {} bytes", region.bufs, region.buf_size);
+        text += &format!("    region {}: {} in {pages}, {buffers}\n", region.id, units::memory(region.bytes));
     }
     if !port.policies.is_empty() {
         text.push_str(&format!("    policies: {}\n", super::port::told(port)));
     }
-    if let Some(facts) = port.detail.as_ref().and_then(kinds::facts) {
-        text.push_str(&format!("    {facts}\n"));
-    }
-    for note in &port.notes {
-        text.push_str(&format!("    note: {}\n", note.replace(char::is_control, "?")));
-    }
+    text.extend(port.detail.as_ref().and_then(kinds::facts).map(|facts| format!("    {facts}\n")));
+    text.extend(port.notes.iter().map(|note| format!("    note: {}\n", note.replace(char::is_control, "?"))));
     if !port.rings.is_empty() {
         text.push_str(&format!("\n{}", rings(&port.rings, width)));
     }
     if !port.rules.is_empty() {
         text.push_str(&format!("\n{}", super::filter::render(port)));
     }
-    if let Some(table) = port.detail.as_ref().and_then(kinds::table) {
-        text.push_str(&format!("\n{table}"));
-    }
+    text.extend(port.detail.as_ref().and_then(kinds::table).map(|table| format!("\n{table}")));
     let drops = drops(&port.rings);
     if !drops.is_empty() {
-        let heads = [("DROPS", Align::Left), ("RING", Align::Left), ("FRAMES", Align::Right)];
+        let heads = [("DROPS", Left), ("RING", Left), ("FRAMES", Right)];
         text.push_str(&format!("\n{}", grid::render(heads, drops)));
     }
     let idle: u64 = port.rings.iter().map(|ring| ring.idle).sum();
@@ -77,15 +63,9 @@ fn render(port: &PortInfo, width: Option<usize>) -> String {
 
 fn about(port: &PortInfo) -> Vec<String> {
     let mut about = vec![port.kind.to_string(), port.state.to_string()];
-    if let Some(owner) = &port.owner {
-        about.push(format!("made by uid {} pid {}", owner.uid, owner.pid));
-    }
-    if port.vnet_hdr > 0 {
-        about.push(format!("virtio-net header of {} bytes", port.vnet_hdr));
-    }
-    if port.lossless {
-        about.push("lossless".to_owned());
-    }
+    about.extend(port.owner.as_ref().map(|owner| format!("made by uid {} pid {}", owner.uid, owner.pid)));
+    about.extend((port.vnet_hdr > 0).then(|| format!("virtio-net header of {} bytes", port.vnet_hdr)));
+    about.extend(port.lossless.then(|| "lossless".to_owned()));
     about
 }
 
@@ -93,47 +73,25 @@ fn name(ring: &RingInfo) -> String {
     format!("{} {}", ring.dir, ring.index)
 }
 
-/// Formats rings; slots and indices are shown only for netmap rings.
-fn rings(rings: &[RingInfo], width: Option<usize>) -> String {
-    if rings.iter().any(|ring| ring.slots > 0) { netmap_rings(rings, width) } else { other_rings(rings, width) }
-}
-
-/// Formats the counts of a ring's frames and kicks (notifications), and its worker.
-fn counts(ring: &RingInfo) -> [String; 7] {
-    let [frames, bytes, drops] = [ring.frames, ring.bytes, ring.drops.values().sum()].map(|count| count.to_string());
-    let kicks = [ring.kicks_sent, ring.kicks_suppressed, ring.kicks_received];
-    let [sent, saved, got] = kicks.map(|kicks| kicks.to_string());
-    let worker = ring.worker.map_or_else(|| "-".to_owned(), |worker| worker.to_string());
-    [frames, bytes, drops, sent, saved, got, worker]
-}
-
 /// Columns that are omitted on a narrow terminal, beginning with the first.
 const SPARE: [&str; 9] = ["HWCUR", "HWTAIL", "CUR", "WORKER", "GOT", "SAVED", "SENT", "SLOTS", "BYTES"];
-/// The headings of the columns that [`counts`] returns.
+/// Columns of slots and their indices, which only netmap rings have.
+const INDICES: [&str; 6] = ["SLOTS", "HEAD", "CUR", "TAIL", "HWCUR", "HWTAIL"];
+/// Columns of frames, kicks (notifications) and workers, which all rings have.
 const COUNTS: [&str; 7] = ["FRAMES", "BYTES", "DROPS", "SENT", "SAVED", "GOT", "WORKER"];
 
-fn other_rings(rings: &[RingInfo], width: Option<usize>) -> String {
-    let mut heads = [("RING", Align::Left); 8];
-    heads.iter_mut().skip(1).zip(COUNTS).for_each(|(head, name)| *head = (name, Align::Right));
+/// Formats rings; slots and indices are shown only for netmap rings.
+fn rings(rings: &[RingInfo], width: Option<usize>) -> String {
+    let indices = if rings.iter().any(|ring| ring.slots > 0) { &INDICES[..] } else { &[] };
+    let numbers = indices.iter().chain(&COUNTS).map(|head| (*head, Right));
+    let heads: Vec<_> = [("RING", Left)].into_iter().chain(numbers).collect();
     let row = |ring: &RingInfo| {
-        let [frames, bytes, drops, sent, saved, got, worker] = counts(ring);
-        [name(ring), frames, bytes, drops, sent, saved, got, worker]
-    };
-    grid::render_within(heads, rings.iter().map(row), &SPARE, width)
-}
-
-fn netmap_rings(rings: &[RingInfo], width: Option<usize>) -> String {
-    let numbers = ["SLOTS", "HEAD", "CUR", "TAIL", "HWCUR", "HWTAIL"].into_iter().chain(COUNTS);
-    let mut heads = [("RING", Align::Left); 14];
-    for (head, name) in heads.iter_mut().skip(1).zip(numbers) {
-        *head = (name, Align::Right);
-    }
-    let row = |ring: &RingInfo| {
-        let indices =
-            [ring.slots, ring.head, ring.cur, ring.tail, ring.hwcur, ring.hwtail].map(|index| index.to_string());
-        let [slots, head, cur, tail, hwcur, hwtail] = indices;
-        let [frames, bytes, drops, sent, saved, got, worker] = counts(ring);
-        [name(ring), slots, head, cur, tail, hwcur, hwtail, frames, bytes, drops, sent, saved, got, worker]
+        let of_slots = [ring.slots, ring.head, ring.cur, ring.tail, ring.hwcur, ring.hwtail].map(u64::from);
+        let counts = [ring.frames, ring.bytes, ring.drops.values().sum()];
+        let kicks = [ring.kicks_sent, ring.kicks_suppressed, ring.kicks_received];
+        let numbers = of_slots[..indices.len()].iter().chain(&counts).chain(&kicks).map(u64::to_string);
+        let worker = ring.worker.map_or_else(|| "-".to_owned(), |worker| worker.to_string());
+        [name(ring)].into_iter().chain(numbers).chain([worker]).collect::<Vec<_>>()
     };
     grid::render_within(heads, rings.iter().map(row), &SPARE, width)
 }

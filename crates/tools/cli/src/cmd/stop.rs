@@ -1,6 +1,5 @@
 //! `netvale stop`: ends the daemon.
 
-use std::process::ExitCode;
 use std::time::Duration;
 
 use netvale_control::client::Client;
@@ -23,7 +22,7 @@ pub struct StopArgs {
 ///
 /// # Errors
 /// No daemon answers, or the daemon refuses or does not end in time.
-pub fn run(args: &StopArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &StopArgs, ctx: &CliContext) -> Result<(), CliError> {
     let mut daemon = ctx.daemon()?;
     daemon.ask(Client::shutdown)?;
     let progress = ProgressLine::spinner();
@@ -38,5 +37,5 @@ pub fn run(args: &StopArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
         );
         netvale_control::note!("  to stop the sockets: systemctl stop netvale.socket netvale-attach.socket netvale");
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }

@@ -1,11 +1,10 @@
 //! `netvale table`: a switch's forwarding table.
 
-use std::process::ExitCode;
-
 use netvale_control::types::{GroupEntry, GroupsInfo, MulticastDomain, TableEntry};
 use serde::Serialize;
 
-use crate::grid::{self, Align};
+use crate::grid;
+use crate::grid::Align::{Left, Right};
 use crate::{CliContext, CliError, out};
 
 /// Show a switch's forwarding table.
@@ -38,27 +37,18 @@ struct TableListing<'a> {
 ///
 /// # Errors
 /// No daemon answers, or the switch does not exist.
-pub fn run(args: &TableArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &TableArgs, ctx: &CliContext) -> Result<(), CliError> {
+    let mut daemon = ctx.daemon()?;
     if args.groups {
-        return show_groups(args, ctx);
+        let known = daemon.ask(|client| client.groups(&args.switch))?;
+        return if args.json { out::json(&known) } else { out::text(render_groups(&args.switch, &known)) };
     }
-    let entries = ctx.daemon()?.ask(|client| client.table(&args.switch))?;
+    let entries = daemon.ask(|client| client.table(&args.switch))?;
     if args.json {
-        out::json(&TableListing { switch: &args.switch, entries: &entries })?;
+        out::json(&TableListing { switch: &args.switch, entries: &entries })
     } else {
-        out::text(render(&entries))?;
+        out::text(render(&entries))
     }
-    Ok(ExitCode::SUCCESS)
-}
-
-fn show_groups(args: &TableArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
-    let known = ctx.daemon()?.ask(|client| client.groups(&args.switch))?;
-    if args.json {
-        out::json(&known)?;
-    } else {
-        out::text(render_groups(&args.switch, &known))?;
-    }
-    Ok(ExitCode::SUCCESS)
 }
 
 fn render_groups(switch: &str, known: &GroupsInfo) -> String {
@@ -66,11 +56,11 @@ fn render_groups(switch: &str, known: &GroupsInfo) -> String {
         return format!("{switch} does not snoop: enable it with 'netvale port set {switch}:PORT mcast_snooping on'\n");
     }
     let vlan = |vlan: Option<u16>| vlan.map_or("-".into(), |vlan| vlan.to_string());
-    let heads = [("VLAN", Align::Right), ("GROUP", Align::Left), ("PORT", Align::Left), ("FOR s", Align::Right)];
+    let heads = [("VLAN", Right), ("GROUP", Left), ("PORT", Left), ("FOR s", Right)];
     let row =
         |one: &GroupEntry| [vlan(one.vlan), one.group.to_string(), one.port.clone(), one.expires_seconds.to_string()];
     let groups = grid::render(heads, known.groups.iter().map(row));
-    let heads = [("VLAN", Align::Right), ("FAMILY", Align::Left), ("QUERIER", Align::Left), ("ROUTERS", Align::Left)];
+    let heads = [("VLAN", Right), ("FAMILY", Left), ("QUERIER", Left), ("ROUTERS", Left)];
     let row = |one: &MulticastDomain| {
         let querier = match &one.querier {
             Some(querier) => querier.to_string(),
@@ -87,10 +77,10 @@ fn render(entries: &[TableEntry]) -> String {
     let has_vlans = entries.iter().any(|entry| entry.vlan.is_some());
     let has_vteps = entries.iter().any(|entry| entry.vtep.is_some());
     let mut heads = Vec::new();
-    heads.extend(has_vlans.then_some(("VLAN", Align::Right)));
-    heads.extend([("ADDRESS", Align::Left), ("PORT", Align::Left)]);
-    heads.extend(has_vteps.then_some([("VTEP", Align::Left), ("SEQ", Align::Right)]).into_iter().flatten());
-    heads.push(("AGE s", Align::Right));
+    heads.extend(has_vlans.then_some(("VLAN", Right)));
+    heads.extend([("ADDRESS", Left), ("PORT", Left)]);
+    heads.extend(has_vteps.then_some([("VTEP", Left), ("SEQ", Right)]).into_iter().flatten());
+    heads.push(("AGE s", Right));
     let row = |entry: &TableEntry| {
         let mut row = Vec::new();
         row.extend(has_vlans.then(|| entry.vlan.unwrap_or_default().to_string()));

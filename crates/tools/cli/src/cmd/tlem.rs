@@ -1,6 +1,5 @@
 //! `netvale tlem`: joins two ports by an emulated link, with the options of netmap's tlem.
 
-use std::process::ExitCode;
 use std::time::Instant;
 
 use netvale::{RxRing, TxRing};
@@ -8,7 +7,7 @@ use netvale_policy::impair::tlem;
 
 use super::bridge::open;
 use crate::forward::engine::{MovedCounts, frame_at};
-use crate::forward::run::{self, ForwardPace};
+use crate::forward::run;
 use crate::forward::under_way::LinkDirection;
 use crate::{CliContext, CliError};
 
@@ -41,10 +40,7 @@ pub struct TlemArgs {
     pub queue: Vec<String>,
 
     /// Frames per sync (the batch).
-    #[arg(
-        short = 'b', value_name = "FRAMES", default_value_t = 256,
-        value_parser = clap::value_parser!(u32).range(1..)
-    )]
+    #[arg(short = 'b', value_name = "FRAMES", default_value_t = 256, value_parser = crate::values::positive())]
     pub burst: u32,
 
     /// Seed of the random numbers, for repeatable losses.
@@ -70,17 +66,17 @@ Examples:
 ///
 /// # Errors
 /// tlem has no such option, or a port cannot be opened.
-pub fn run(args: &TlemArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &TlemArgs, ctx: &CliContext) -> Result<(), CliError> {
     let [a, b] = &args.interface[..] else {
         return Err(CliError::usage("expected two ports", "give -i twice"));
     };
     let mut links = links(args)?;
-    let mut ports = open(&[a, b], ctx)?;
+    let mut ports = open(&args.interface, ctx)?;
     if args.verbose > 0 {
         ports.iter_mut().for_each(run::describe);
     }
     let stop = crate::signals::stop_flag()?;
-    let pace = ForwardPace { poll_always: false, ..args.usual.pace(&stop) };
+    let pace = args.usual.pace(&stop);
     let begun = Instant::now();
     let names = [format!("{a} -> {b}"), format!("{b} -> {a}")];
     run::forward(&pace, &names, &mut ports, |ports, moved| {
@@ -99,7 +95,7 @@ pub fn run(args: &TlemArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     for (name, link) in names.iter().zip(&links) {
         netvale_control::note!("{name}: {} frames lost as configured, {} for lack of room", link.lost, link.full);
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn links(args: &TlemArgs) -> Result<[LinkDirection; 2], CliError> {

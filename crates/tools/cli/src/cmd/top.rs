@@ -1,12 +1,11 @@
 //! `netvale top`: shows rates live.
 
 use std::io::{self, IsTerminal};
-use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
 use netvale_control::client::Client;
-use netvale_control::types::AllStats;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
@@ -62,9 +61,10 @@ pub struct TopArgs {
 }
 
 /// The columns that `top` can sort by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum SortColumn {
     /// Packets per second, in and out together.
+    #[default]
     Rate,
     /// Drops per second.
     Drops,
@@ -73,9 +73,10 @@ pub enum SortColumn {
 }
 
 /// The views of the screen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum TopView {
     /// Rates of ports.
+    #[default]
     Ports,
     /// Drops by reason.
     Drops,
@@ -87,54 +88,32 @@ pub enum TopView {
     Latency,
 }
 
-impl TopView {
-    /// Returns the view's name.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            TopView::Ports => "ports",
-            TopView::Drops => "drops",
-            TopView::Workers => "workers",
-            TopView::Rings => "rings",
-            TopView::Latency => "latency",
-        }
-    }
-
-    fn next(self) -> TopView {
-        match self {
-            TopView::Ports => TopView::Drops,
-            TopView::Drops => TopView::Workers,
-            TopView::Workers => TopView::Rings,
-            TopView::Rings => TopView::Latency,
-            TopView::Latency => TopView::Ports,
-        }
-    }
+/// Returns the value after `value` in the order of the help; after the last value, returns the first.
+fn next<T: ValueEnum + PartialEq>(value: T) -> T {
+    let all = T::value_variants().iter().cycle();
+    all.skip_while(|known| **known != value).nth(1).cloned().unwrap_or(value)
 }
 
 /// Runs the subcommand.
 ///
 /// # Errors
 /// No daemon answers, or the terminal cannot be used.
-pub fn run(args: &TopArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &TopArgs, ctx: &CliContext) -> Result<(), CliError> {
     let mut daemon = ctx.daemon()?;
-    if args.batch || args.json { batch(args, &mut || daemon.ask(Client::all_stats)) } else { live(args, &mut daemon) }?;
-    Ok(ExitCode::SUCCESS)
+    if args.batch || args.json { batch(args, &mut daemon) } else { live(args, &mut daemon) }
 }
 
-/// A function that reads all counters.
-type StatsSource<'a> = dyn FnMut() -> Result<AllStats, CliError> + 'a;
-
-fn batch(args: &TopArgs, read: &mut StatsSource<'_>) -> Result<(), CliError> {
+fn batch(args: &TopArgs, daemon: &mut DaemonClient) -> Result<(), CliError> {
     let mut state = TopState::new(args.sort);
-    state.take(read()?);
+    state.take(daemon.ask(Client::all_stats)?);
     let mut left = args.iterations.unwrap_or(u64::MAX);
     while left > 0 {
         std::thread::sleep(delay(args));
-        if !state.take(read()?) {
+        if !state.take(daemon.ask(Client::all_stats)?) {
             continue;
         }
         left -= 1;
-        if args.json { out::json(state.rates())? } else { out::text(text::render(&state))? }
+        if args.json { out::json(&state.rates)? } else { out::text(text::render(&state))? }
     }
     Ok(())
 }
@@ -239,12 +218,12 @@ fn press(state: &mut TopState, key: KeyEvent) -> KeyEffect {
         KeyCode::Char('q') | KeyCode::Esc => return KeyEffect::Quit,
         KeyCode::Char('s') => state.next_sort(),
         KeyCode::Char('p' | ' ') => state.paused = !state.paused,
-        KeyCode::Char('1') => return show(state, TopView::Ports),
-        KeyCode::Char('2') => return show(state, TopView::Drops),
-        KeyCode::Char('3') => return show(state, TopView::Workers),
-        KeyCode::Char('4') | KeyCode::Enter => return show(state, TopView::Rings),
-        KeyCode::Char('5') => return show(state, TopView::Latency),
-        KeyCode::Tab => return show(state, state.view.next()),
+        KeyCode::Char(digit @ '1'..='5') => {
+            let view = TopView::value_variants()[digit as usize - '1' as usize];
+            return show(state, view);
+        }
+        KeyCode::Enter => return show(state, TopView::Rings),
+        KeyCode::Tab => return show(state, next(state.view)),
         KeyCode::Left | KeyCode::Char('h') | KeyCode::Right | KeyCode::Char('l') if state.view == TopView::Rings => {
             state.choose(matches!(key.code, KeyCode::Right | KeyCode::Char('l')));
             return KeyEffect::Ask;
@@ -286,7 +265,7 @@ mod tests {
             assert_eq!(press(&mut state, KeyCode::Char(key).into()), KeyEffect::Ask);
             assert_eq!(state.view, view);
             assert_eq!(press(&mut state, KeyCode::Tab.into()), KeyEffect::Ask);
-            assert_eq!(state.view, view.next());
+            assert_eq!(state.view, next(view));
         }
         state.show(TopView::Ports);
         assert_eq!(press(&mut state, KeyCode::Left.into()), KeyEffect::Draw);

@@ -1,6 +1,5 @@
 //! `netvale trace`: shows the path that each single frame takes.
 
-use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -39,7 +38,7 @@ pub struct TraceArgs {
     drops: bool,
 
     /// Trace only one frame of that many, on each ring.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = crate::values::positive())]
     one_of: u32,
 
     /// End after this many frames.
@@ -72,17 +71,11 @@ struct TimedFrame<'a> {
     frame: &'a TracedFrame,
 }
 
-/// A count of lost frames in JSON.
-#[derive(Serialize)]
-struct LostCount {
-    lost: u64,
-}
-
 /// Runs the subcommand.
 ///
 /// # Errors
 /// The filter cannot be compiled, no daemon answers, or the port does not exist.
-pub fn run(args: &TraceArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &TraceArgs, ctx: &CliContext) -> Result<(), CliError> {
     let expression = args.filter.join(" ");
     let program = (!expression.is_empty()).then(|| libpcap::compile(&expression)).transpose()?;
     let filter = program.map(|program| program.to_string());
@@ -118,7 +111,7 @@ pub fn run(args: &TraceArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
             std::thread::sleep(LOOK);
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Returns the frames that were traced since the last call; `None` if the trace has ended because another process
@@ -137,15 +130,12 @@ fn tell(args: &TraceArgs, read: &TraceRead, left: u64) -> Result<u64, CliError> 
     for frame in read.frames.iter().take(count as usize) {
         let age = Duration::from_nanos(frame.age_ns);
         let at = now.checked_sub(age).unwrap_or(now);
-        if args.json {
-            out::json(&TimedFrame { time_ns: at.as_nanosecond(), frame })?;
-        } else {
-            out::line(line::of(at, frame))?;
-        }
+        let time_ns = at.as_nanosecond();
+        if args.json { out::json(&TimedFrame { time_ns, frame })? } else { out::line(line::of(at, frame))? }
     }
     match read.lost {
         0 => {}
-        lost if args.json => out::json(&LostCount { lost })?,
+        lost if args.json => out::json(&serde_json::json!({"lost": lost}))?,
         lost => {
             out::line(format_args!("({lost} more frames not shown: limit them with --one-of, --drops or a filter)"))?
         }

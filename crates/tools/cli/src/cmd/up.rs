@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use netvale_daemon::config::{Config, ConfigFile, Overrides, Setting};
 use tracing_subscriber::filter::LevelFilter;
@@ -67,10 +66,10 @@ pub enum LogLevel {
 ///
 /// # Errors
 /// The daemon cannot start.
-pub fn run(args: &UpArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &UpArgs, ctx: &CliContext) -> Result<(), CliError> {
     if args.schema {
         out::text(netvale_daemon::config::schema())?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(());
     }
     if let Some(none) = missing(&args.settings.cpus(), Path::new("/sys/devices/system/cpu")) {
         let what = format!("--cpu {none}: this machine has no CPU {none}");
@@ -80,8 +79,7 @@ pub fn run(args: &UpArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
         end_with(parent)?;
     }
     log_from(args.log_level);
-    netvale_daemon::run(configure(args, ctx)?).map_err(|e| failed(&e))?;
-    Ok(ExitCode::SUCCESS)
+    netvale_daemon::run(configure(args, ctx)?).map_err(|e| failed(&e))
 }
 
 /// Makes the kernel send SIGTERM to this process when its parent ends.
@@ -110,15 +108,10 @@ fn failed(e: &dyn std::error::Error) -> CliError {
 /// Starts logging at the given level: to systemd's journal if standard error is connected to it, otherwise to standard
 /// error.
 pub(super) fn log_from(level: LogLevel) {
-    let level = match level {
-        LogLevel::Error => tracing::Level::ERROR,
-        LogLevel::Warn => tracing::Level::WARN,
-        LogLevel::Info => tracing::Level::INFO,
-        LogLevel::Debug => tracing::Level::DEBUG,
-        LogLevel::Trace => tracing::Level::TRACE,
-    };
+    // The words of `LogLevel` are the names of tracing's levels.
+    let level: LevelFilter = super::word_of(level).parse().unwrap_or(LevelFilter::INFO);
     if let Some(journal) = netvale_daemon::Journal::behind_stderr() {
-        let subscriber = tracing_subscriber::registry().with(LevelFilter::from_level(level)).with(journal);
+        let subscriber = tracing_subscriber::registry().with(level).with(journal);
         return subscriber.with(netvale_daemon::LogLimit).init();
     }
     let subscriber = tracing_subscriber::fmt()

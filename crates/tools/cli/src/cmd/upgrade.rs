@@ -1,11 +1,11 @@
 //! `netvale upgrade`: a process with this program's version takes over from the running daemon.
 
-use std::ffi::OsString;
+use std::ffi::OsStr;
 use std::io::{self, Read};
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use netvale_control::client::Client;
@@ -46,7 +46,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 ///
 /// # Errors
 /// No daemon answers, the daemon's options cannot be read, or the successor does not take over.
-pub fn run(args: &UpgradeArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &UpgradeArgs, ctx: &CliContext) -> Result<(), CliError> {
     let hidden = || CliError::failed("the daemon's process is not visible from here", "run this on the daemon's host");
     let pid = ctx.daemon()?.pid().ok_or_else(hidden)?;
     match SystemdUnit::of(pid) {
@@ -56,18 +56,17 @@ pub fn run(args: &UpgradeArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
 }
 
 /// Makes systemd start the successor.
-fn by_systemd(args: &UpgradeArgs, ctx: &CliContext, unit: &SystemdUnit, pid: u32) -> Result<ExitCode, CliError> {
+fn by_systemd(args: &UpgradeArgs, ctx: &CliContext, unit: &SystemdUnit, pid: u32) -> Result<(), CliError> {
     let program =
         program(args).map_err(|e| CliError::failed(format!("cannot determine this program's path: {e}"), ""))?;
     unit.restart(pid, &program)?;
     let unseen = || CliError::failed("the new daemon's process is not visible from here", "");
     let new = ctx.daemon()?.pid().ok_or_else(unseen)?;
-    out::text(format!("process {new} continues in place of process {pid}: systemd has restarted {}\n", unit.name()))?;
-    Ok(ExitCode::SUCCESS)
+    out::text(format!("process {new} continues in place of process {pid}: systemd has restarted {}\n", unit.name))
 }
 
 /// Starts the successor directly.
-fn by_itself(args: &UpgradeArgs, ctx: &CliContext, pid: u32) -> Result<ExitCode, CliError> {
+fn by_itself(args: &UpgradeArgs, ctx: &CliContext, pid: u32) -> Result<(), CliError> {
     let mut command = successor(args, ctx, pid).map_err(|e| {
         let what = format!("cannot read the options of the daemon, process {pid}: {e}");
         CliError::failed(what, "run this as root, or as the daemon's user")
@@ -78,8 +77,7 @@ fn by_itself(args: &UpgradeArgs, ctx: &CliContext, pid: u32) -> Result<ExitCode,
     progress.say("waiting for the new daemon to take over");
     let new = wait_for(child, ctx, Duration::from_secs_f64(args.timeout))?;
     drop(progress);
-    out::text(format!("process {new} continues in place of process {pid}\n"))?;
-    Ok(ExitCode::SUCCESS)
+    out::text(format!("process {new} continues in place of process {pid}\n"))
 }
 
 /// Returns the command that starts a successor of the daemon in process `pid`.
@@ -93,13 +91,12 @@ fn successor(args: &UpgradeArgs, ctx: &CliContext, pid: u32) -> io::Result<Comma
     command.stdout(Stdio::null()).stderr(Stdio::piped());
     // Only root may read the environment of a daemon that has changed its user. If this user may not read it, the
     // variables are omitted.
-    for variable in std::fs::read(proc.join("environ")).map(words).into_iter().flatten() {
-        let bytes = variable.into_vec();
-        let Some(at) = bytes.iter().position(|&b| b == b'=') else { continue };
-        let name = OsString::from_vec(bytes[..at].to_vec());
-        let value = OsString::from_vec(bytes[at + 1..].to_vec());
-        if VARIABLES.iter().any(|known| name == *known) {
-            command.env(name, value);
+    let environment = std::fs::read(proc.join("environ")).unwrap_or_default();
+    for variable in environment.split(|&b| b == 0) {
+        for name in VARIABLES {
+            if let Some(value) = variable.strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b"=")) {
+                command.env(name, OsStr::from_bytes(value));
+            }
         }
     }
     // The run directory comes from this command, not from the daemon's environment, which may belong to another user.
@@ -110,12 +107,6 @@ fn successor(args: &UpgradeArgs, ctx: &CliContext, pid: u32) -> io::Result<Comma
 /// Returns the successor's program.
 fn program(args: &UpgradeArgs) -> io::Result<PathBuf> {
     args.exec.clone().map_or_else(std::env::current_exe, Ok)
-}
-
-/// Splits a NUL-separated list into words.
-fn words(bytes: Vec<u8>) -> impl Iterator<Item = OsString> {
-    let words: Vec<_> = bytes.split(|&b| b == 0).filter(|word| !word.is_empty()).map(<[u8]>::to_vec).collect();
-    words.into_iter().map(OsString::from_vec)
 }
 
 /// Waits until the child process answers as the daemon. Returns the child's process id.

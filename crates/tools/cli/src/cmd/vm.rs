@@ -1,7 +1,5 @@
 //! `netvale vm`: prints the arguments that attach a virtual machine.
 
-use std::process::ExitCode;
-
 use netvale_control::types::PortInfo;
 
 use crate::kinds::{self, GuestArguments, GuestMachine, VmSupport, Vmm};
@@ -38,22 +36,20 @@ Examples:
 ///
 /// # Errors
 /// No daemon answers, the port does not exist, or the port is not for a virtual machine.
-pub fn run(args: &VmArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &VmArgs, ctx: &CliContext) -> Result<(), CliError> {
     let port = ctx.daemon()?.ask(|client| client.show(&args.port))?;
     let printed = printed(args, &port, VmSupport::ask())?;
     out::line(format_args!("{}", printed.text))?;
     for note in printed.notes {
         netvale_control::note!("netvale: {note}");
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn printed(args: &VmArgs, port: &PortInfo, installed: VmSupport) -> Result<GuestArguments, CliError> {
     let machine = GuestMachine { vmm: args.vmm, memory: &args.memory, installed };
     port.detail.as_ref().and_then(|detail| kinds::arguments(detail, machine)).unwrap_or_else(|| {
-        Err(CliError::usage(
-            format!("{} is a {} port: expected a vhost, ptnet or e1000 port", port.name, port.kind),
-            kinds::FOR_ANY_MACHINE,
-        ))
+        let what = format!("{} is a {} port: expected a vhost, ptnet or e1000 port", port.name, port.kind);
+        Err(CliError::usage(what, kinds::FOR_ANY_MACHINE))
     })
 }

@@ -51,7 +51,7 @@ const SWITCH_AND_PORT: &str = "netvale attach [OPTIONS] <SWITCH> <PORT>";
 
 fn arg_of_kind(arg: Arg, kind: &SpecKind) -> Arg {
     match OPTIONS.iter().find(|option| option.key == arg.get_id().as_str()) {
-        Some(option) => arg.help(options::effect(option)).hide(!option.is_for(kind)),
+        Some(option) => arg.help(options::help(option, false)).hide(!option.is_for(kind)),
         None if arg.get_id() == "first" && !kind.takes("backend") => arg.help("The switch, e.g. vale0"),
         None => arg,
     }

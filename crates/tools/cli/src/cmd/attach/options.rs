@@ -50,37 +50,28 @@ fn value(matches: &ArgMatches, option: &AttachOption) -> Option<Value> {
 }
 
 fn arg(option: &'static AttachOption) -> Arg {
-    let arg = Arg::new(option.key).long(option.flag()).help(help(option)).conflicts_with_all(option.excludes);
-    let arg = match option.heading.title() {
-        Some(title) => arg.help_heading(title),
-        None => arg,
-    };
+    let arg = Arg::new(option.key)
+        .long(option.flag())
+        .help(help(option, true))
+        .conflicts_with_all(option.excludes)
+        .help_heading(option.heading.title());
+    if let OptionShape::Flag = option.shape {
+        return arg.action(ArgAction::SetTrue);
+    }
+    let arg = arg.value_name(option.value_name).value_parser(parser(option.shape)).hide_possible_values(true);
     match option.shape {
-        OptionShape::Flag => arg.action(ArgAction::SetTrue),
-        shape => {
-            let arg = arg.value_name(option.value_name).value_parser(parser(shape)).hide_possible_values(true);
-            match shape {
-                OptionShape::List(_) => arg.action(ArgAction::Append),
-                OptionShape::OneOf([.., last]) => arg.num_args(0..=1).default_missing_value(last.to_string()),
-                _ => arg,
-            }
-        }
+        OptionShape::List(_) => arg.action(ArgAction::Append),
+        OptionShape::OneOf([.., last]) => arg.num_args(0..=1).default_missing_value(last.to_string()),
+        _ => arg,
     }
 }
 
-/// Returns the help of an option: its effect, the ports that it applies to, and its default.
-fn help(option: &AttachOption) -> String {
-    let takers = if option.heading == Heading::General { String::new() } else { format!(" [{}]", option.takers()) };
-    described(option, &takers)
-}
-
-/// Returns the help of an option for a kind of port that takes it: its effect and its default.
-pub(super) fn effect(option: &AttachOption) -> String {
-    described(option, "")
-}
-
-fn described(option: &AttachOption, takers: &str) -> String {
-    let mut text = option.doc().trim_end_matches('.').to_owned() + takers;
+/// Returns the help of an option: its effect, with `names_takers` the ports that it applies to, and its default.
+pub(super) fn help(option: &AttachOption, names_takers: bool) -> String {
+    let mut text = option.doc().trim_end_matches('.').to_owned();
+    if names_takers && option.heading != Heading::General {
+        text += &format!(" [{}]", option.takers());
+    }
     if let OptionShape::OneOf([.., last]) = option.shape {
         text += &format!(" [without a number: {last}]");
     }

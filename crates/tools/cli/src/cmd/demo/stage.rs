@@ -1,4 +1,4 @@
-//! The set-up of the demonstration: a daemon, two hosts (network namespaces), and commands run on them.
+//! The set-up and the output of the demonstration: a daemon, hosts (network namespaces), and commands that run on them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -6,12 +6,42 @@ use std::time::Duration;
 
 use netvale_harness::net::{NamespaceHost, ip};
 use netvale_harness::{ChildProcess, FailedStep, Launch, until};
+use serde_json::Value;
 
-use super::guide::Guide;
-use crate::CliError;
+use crate::{CliError, out};
 
 /// Time limit for the daemon's start, and for the attachment of a port.
 const LIMIT: Duration = Duration::from_secs(10);
+
+/// A row of the closing table.
+pub struct Figure {
+    pub what: &'static str,
+    pub value: String,
+    pub json: Value,
+}
+
+/// The demonstration's text output; silent with `--json`.
+pub struct Guide {
+    pub quiet: bool,
+}
+
+impl Guide {
+    pub fn say(&self, text: &str) -> Result<(), CliError> {
+        if self.quiet { Ok(()) } else { out::line(text) }
+    }
+
+    pub fn station(&self, title: &str) -> Result<(), CliError> {
+        self.say(&format!("\n== {title}"))
+    }
+
+    pub fn command(&self, text: &str) -> Result<(), CliError> {
+        self.say(&format!("   $ {text}"))
+    }
+
+    pub fn output(&self, text: &str) -> Result<(), CliError> {
+        text.lines().filter(|l| !l.trim().is_empty()).try_for_each(|l| self.say(&format!("   {l}")))
+    }
+}
 
 pub fn failed(what: &str, why: &dyn std::fmt::Display) -> CliError {
     CliError::failed(
@@ -20,7 +50,7 @@ pub fn failed(what: &str, why: &dyn std::fmt::Display) -> CliError {
     )
 }
 
-/// Turns a failed step of the harness into an error.
+/// Converts a failed step of the harness to an error.
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 pub fn harness(why: FailedStep) -> CliError {
     failed(&why.what, &why.source)
@@ -75,14 +105,12 @@ pub struct DemoDaemon {
 }
 
 impl DemoDaemon {
-    /// Starts the daemon and waits until it answers.
     pub fn start() -> Result<DemoDaemon, CliError> {
         let me = std::env::current_exe().map_err(|e| failed("find the path of its program", &e))?;
         let daemon = netvale_harness::TestDaemon::start(Launch::up(&me, &["--log-level", "warn"]).loud());
         Ok(DemoDaemon { program: me, daemon: daemon.map_err(harness)? })
     }
 
-    /// Returns the daemon's run directory.
     pub fn dir(&self) -> &Path {
         self.daemon.dir()
     }
@@ -99,7 +127,6 @@ impl DemoDaemon {
         finish(start(&mut self.command(args))?)
     }
 
-    /// Waits until a port exists.
     pub fn wait_for_port(&self, name: &str) -> Result<(), CliError> {
         let is_there = || self.run(&["list", "--json"]).is_ok_and(|list| list.contains(name));
         if until(LIMIT, Duration::from_millis(20), is_there) {

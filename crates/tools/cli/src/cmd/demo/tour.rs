@@ -1,25 +1,25 @@
 //! The steps of the demonstration. Each prints its title, runs the commands that a user would type, and returns a
 //! figure.
 
-use std::process::ExitCode;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::process::Stdio;
+use std::time::Instant;
 
-use netvale_harness::net::ip;
+use netvale_harness::net::{NamespaceHost, ip};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::DemoArgs;
-use super::guide::{Figure, Guide};
-use super::policies::policies;
-use super::stage::{DemoDaemon, failed, finish, harness, host, run_on, start};
-use super::way_out::way_out;
+use super::stage::{DemoDaemon, Figure, Guide, failed, finish, harness, host, run_on, start};
 use crate::{CliError, grid, out, units};
 
 /// Runs all steps, inside the namespaces.
 ///
 /// # Errors
 /// The error of the first step that fails.
-pub fn run(args: &DemoArgs) -> Result<ExitCode, CliError> {
-    let guide = Guide::new(args.json);
+pub fn run(args: &DemoArgs) -> Result<(), CliError> {
+    let guide = Guide { quiet: args.json };
     guide.station("A switch, in user space: no kernel module")?;
     guide.command("netvale up")?;
     let daemon = DemoDaemon::start()?;
@@ -32,7 +32,7 @@ pub fn run(args: &DemoArgs) -> Result<ExitCode, CliError> {
     if args.json {
         let object: serde_json::Map<String, Value> = figures.into_iter().map(|f| (f.what.to_owned(), f.json)).collect();
         out::json(&object)?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(());
     }
     guide.station("Results")?;
     out::text(grid::render(
@@ -40,8 +40,7 @@ pub fn run(args: &DemoArgs) -> Result<ExitCode, CliError> {
         figures.into_iter().map(|f| [f.what.to_owned(), f.value]),
     ))?;
     guide.say("\nNext, try `netvale up` and, in other terminals, `netvale pkt-gen` and `netvale top`;")?;
-    guide.say("`make bench` compares with DPDK and the kernel; README.md lists what to read first.")?;
-    Ok(ExitCode::SUCCESS)
+    guide.say("`make bench` compares with DPDK and the kernel; README.md lists what to read first.")
 }
 
 /// Shows ping and TCP between two hosts' TCP/IP stacks over one switch. Returns the measured figures.
@@ -74,12 +73,46 @@ fn tcp(guide: &Guide, daemon: &DemoDaemon, args: &DemoArgs) -> Result<Vec<Figure
     ])
 }
 
-fn wait_for_line(lines: Option<impl std::io::BufRead>, word: &str) -> Result<(), CliError> {
+const PING: [&str; 7] = ["-c", "3", "-i", "0.2", "-W", "1", "10.99.0.2"];
+
+/// Moves one of two ports into another VLAN, joins the ports again, and delays a link. The configuration of the hosts
+/// stays unchanged.
+fn policies(guide: &Guide, daemon: &DemoDaemon, hosts: &[NamespaceHost; 2]) -> Result<Figure, CliError> {
+    guide.station("Policies, while frames pass: a VLAN separates the two hosts and joins them again")?;
+    show(guide, daemon, &["port", "set", "vale0:nv0", "access", "10"])?;
+    guide.command("ping -c 3 10.99.0.2")?;
+    if let Ok(answered) = run_on(&hosts[0], "ping", &PING) {
+        return Err(failed("separate two ports by a VLAN", &answered));
+    }
+    guide.output("no answer: nv1 is in VLAN 1")?;
+    show(guide, daemon, &["port", "set", "vale0:nv1", "access", "10"])?;
+    ping(guide, hosts)?;
+    guide.station("A link with a delay, in netem's notation")?;
+    show(guide, daemon, &["link", "vale0:nv0", "delay", "50ms"])?;
+    let late = ping(guide, hosts)?;
+    show(guide, daemon, &["link", "vale0:nv0", "off"])?;
+    Ok(Figure { what: "ping over a link of 50 ms", value: format!("{late} ms"), json: json!(late.parse::<f64>().ok()) })
+}
+
+/// Prints a netvale command, and runs it until it ends.
+fn show(guide: &Guide, daemon: &DemoDaemon, words: &[&str]) -> Result<(), CliError> {
+    guide.command(&format!("netvale {}", words.join(" ")))?;
+    daemon.run(words).map(drop)
+}
+
+/// Pings the second host from the first. Returns the mean round-trip time in milliseconds, as text.
+fn ping(guide: &Guide, hosts: &[NamespaceHost; 2]) -> Result<String, CliError> {
+    guide.command("ping -c 3 10.99.0.2")?;
+    let ping = run_on(&hosts[0], "ping", &PING)?;
+    let summary = ping.lines().last().unwrap_or_default();
+    guide.output(summary)?;
+    Ok(summary.split('/').nth(4).unwrap_or("?").to_owned())
+}
+
+fn wait_for_line(lines: Option<impl BufRead>, word: &str) -> Result<(), CliError> {
     let mut found = lines.into_iter().flat_map(|l| l.lines()).map_while(Result::ok);
-    found
-        .find(|l| l.contains(word))
-        .map(|_| ())
-        .ok_or_else(|| failed("start iperf3's server", &"the server did not listen"))
+    let listens = found.find(|l| l.contains(word)).map(drop);
+    listens.ok_or_else(|| failed("start iperf3's server", &"the server did not listen"))
 }
 
 /// Shows pkt-gen across the switch. Returns the rate in frames per second.
@@ -87,8 +120,7 @@ fn packets(guide: &Guide, daemon: &DemoDaemon, args: &DemoArgs) -> Result<Figure
     guide.station("pkt-gen across the switch, 60-byte frames, one copy each")?;
     // The port is lossless: when the receiver is briefly slower than the sender, it delays the sender, and no frame is
     // lost.
-    guide.command("netvale attach vale1 rx --lossless")?;
-    daemon.run(&["attach", "vale1", "rx", "--lossless"])?;
+    show(guide, daemon, &["attach", "vale1", "rx", "--lossless"])?;
     let rate = pkt_gen(guide, daemon, "vale1:tx", "vale1:rx", args)?;
     Ok(Figure { what: "60-byte frames across the switch", value: units::pps(rate), json: json!(rate) })
 }
@@ -168,4 +200,57 @@ fn read_back(guide: &Guide, path: &str) -> Result<u64, CliError> {
         frames += 1;
     }
     Ok(frames)
+}
+
+/// Text of the page that the gateway's guest fetches.
+const PAGE: &str = "hello from the host's loopback";
+/// A port of the host's loopback that no rule allows.
+const OTHER: u16 = 9;
+
+/// Shows a gateway: a namespace fetches a page from a server on the host's loopback. One rule allows access to this
+/// server, and to nothing else. Returns the time that the transfer took.
+fn way_out(guide: &Guide, daemon: &DemoDaemon) -> Result<Figure, CliError> {
+    guide.station("A gateway, without privilege: HTTP to a server on the host's loopback, which one rule allows")?;
+    ip("link set lo up").map_err(harness)?;
+    let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(|e| failed("start a server", &e))?;
+    let port = server.local_addr().map_err(|e| failed("start a server", &e))?.port();
+    std::thread::spawn(move || server.incoming().flatten().for_each(|client| drop(answer(client))));
+    let rule = format!("127.0.0.1:{port}");
+    guide.command(&format!("netvale gateway vale3 10.98.0.1/24 --deny any --allow {rule}"))?;
+    let words = ["gateway", "vale3", "10.98.0.1/24", "--deny", "any", "--allow", &rule, "--log-level", "warn"];
+    let _gateway = start(&mut daemon.command(&words))?;
+    daemon.wait_for_port("vale3:gateway")?;
+    let guest = host(guide, daemon, "vale3", "nv2", "10.98.0.2/24")?;
+    let url = format!("http://10.98.0.1:{port}/");
+    guide.command(&format!("curl {url}"))?;
+    let begun = Instant::now();
+    let got = run_on(&guest, "curl", &["-sS", "--max-time", "20", &url])?;
+    let took = begun.elapsed();
+    if got.trim() != PAGE {
+        return Err(failed("fetch a page through the gateway", &format!("expected {PAGE:?}, found {got:?}")));
+    }
+    guide.output(&got)?;
+    refused(guide, &guest)?;
+    let ms = took.as_secs_f64() * 1000.0;
+    Ok(Figure { what: "a page through the gateway", value: format!("{ms:.1} ms"), json: json!(ms) })
+}
+
+/// Shows that another port of the loopback is refused.
+fn refused(guide: &Guide, guest: &NamespaceHost) -> Result<(), CliError> {
+    let url = format!("http://10.98.0.1:{OTHER}/");
+    guide.command(&format!("curl {url}"))?;
+    let mut curl = guest.command("curl", &["-sS", "--max-time", "20", &url]);
+    match finish(start(curl.stderr(Stdio::null()))?) {
+        Ok(got) => Err(failed("refuse a port", &format!("curl got {got:?} from port {OTHER}"))),
+        Err(_) => guide.output("refused: no rule allows port 9"),
+    }
+}
+
+/// Answers one request with the page.
+fn answer(mut client: TcpStream) -> std::io::Result<()> {
+    let head = BufReader::new(client.try_clone()?).lines();
+    // The request ends with an empty line.
+    head.map_while(Result::ok).take_while(|line| !line.is_empty()).for_each(drop);
+    let head = format!("HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n\r\n", PAGE.len() + 1);
+    client.write_all(format!("{head}{PAGE}\n").as_bytes())
 }

@@ -22,19 +22,15 @@ pub enum Quota {
 impl Quota {
     /// Returns the quota as a number of CPUs; `None` if there is no limit, or if the quota is unknown.
     pub fn cpus(self) -> Option<f64> {
-        match self {
-            Quota::Limited { quota_us, period_us } => Some(quota_us as f64 / period_us as f64),
-            Quota::Unknown | Quota::Unlimited => None,
-        }
+        let Quota::Limited { quota_us, period_us } = self else { return None };
+        Some(quota_us as f64 / period_us as f64)
     }
 
     /// Returns the microseconds that remain in a period after one CPU has used up the quota; `None` if there is no
     /// limit, or if the quota is unknown.
     pub fn pause_us(self) -> Option<u64> {
-        match self {
-            Quota::Limited { quota_us, period_us } => Some(period_us.saturating_sub(quota_us)),
-            Quota::Unknown | Quota::Unlimited => None,
-        }
+        let Quota::Limited { quota_us, period_us } = self else { return None };
+        Some(period_us.saturating_sub(quota_us))
     }
 }
 
@@ -54,10 +50,7 @@ pub fn quota(groups: &str, mounts: &str, read: impl Fn(&Path) -> Option<String>)
 /// Returns the mount point of the hierarchy in a line of `/proc/PID/cgroup`, and the process's folder below it; `None`
 /// if the hierarchy cannot limit CPU time.
 fn folder(line: &str, mounts: &str) -> Option<(PathBuf, PathBuf)> {
-    let mut parts = line.splitn(3, ':');
-    let _ = parts.next()?;
-    let controllers = parts.next()?;
-    let group = parts.next()?;
+    let (controllers, group) = line.split_once(':')?.1.split_once(':')?;
     let is_wanted = |kind: &str, options: &str| match controllers {
         "" => kind == "cgroup2",
         _ => kind == "cgroup" && controllers.split(',').any(|c| c == "cpu") && options.split(',').any(|o| o == "cpu"),

@@ -33,10 +33,8 @@ fn judge(source: Option<&str>, cost_ns: f64) -> CheckRow {
     const HIGH_NS: f64 = 100.0;
     let found = format!("{}: reading the time takes {cost_ns:.0} ns", source.unwrap_or("clock source unknown"));
     let row = CheckRow::ok(CHECK, found).figure("source", source).figure("read_ns", rounded(cost_ns));
-    if cost_ns <= HIGH_NS {
-        return row;
-    }
-    row.advise(
+    row.advise_if(
+        cost_ns > HIGH_NS,
         "Polling workers and programs read the time continually. Without a clock that is read in user space, \
          each reading is a system call or accesses a device.",
         "`tsc` on hardware, `kvm-clock` or `hyperv_clocksource_tsc_page` in a virtual machine: write it to \

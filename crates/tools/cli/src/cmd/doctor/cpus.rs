@@ -1,4 +1,4 @@
-//! Check: the CPUs available to netvale, and the placement of its threads.
+//! Checks: the CPUs available to netvale, the placement of its threads, and isolated CPUs.
 
 use std::path::Path;
 
@@ -15,26 +15,15 @@ const CHECK: &str = "cpus";
 /// The CPUs available to a process.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cpus {
-    /// Number of CPUs online.
     pub online: usize,
     /// Numbers of the CPUs in the process's affinity mask.
     pub allowed: Vec<usize>,
-    /// The process's CPU time quota.
     pub quota: Quota,
 }
 
 impl Cpus {
-    /// Returns the CPUs of this process; `None` if the kernel does not report them.
-    pub fn of_this_process() -> Option<Cpus> {
-        Self::of(None)
-    }
-
-    /// Returns the CPUs of another process; `None` if the kernel does not report them.
-    pub fn of_process(pid: u32) -> Option<Cpus> {
-        Self::of(Some(Pid::from_raw(pid.cast_signed())?))
-    }
-
-    fn of(pid: Option<Pid>) -> Option<Cpus> {
+    /// Returns the CPUs of a process, by default of this process; `None` if the kernel does not report them.
+    pub fn of(pid: Option<Pid>) -> Option<Cpus> {
         let set = sched_getaffinity(pid).ok()?;
         let allowed: Vec<_> = (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect();
         let online = files::read("/sys/devices/system/cpu/online").map(|text| files::cpus(&text).len());
@@ -149,6 +138,37 @@ fn shared_cpu(workers: &[WorkerLoad]) -> Option<u32> {
     pinned.windows(2).find(|two| two[0] == two[1]).map(|two| two[0])
 }
 
+/// Checks for isolated CPUs; returns `None` if the machine has too few CPUs to reserve one.
+pub fn isolation(online: usize, workers: &[WorkerLoad]) -> Option<CheckRow> {
+    let cpus = |file: &str| files::cpus(&files::read(format!("/sys/devices/system/cpu/{file}")).unwrap_or_default());
+    judge_isolation(online, &cpus("isolated"), &cpus("nohz_full"), workers)
+}
+
+fn judge_isolation(online: usize, isolated: &[usize], tickless: &[usize], workers: &[WorkerLoad]) -> Option<CheckRow> {
+    const CHECK: &str = "isolation";
+    /// Minimum number of CPUs for which it is worthwhile to isolate one.
+    const WORTH: usize = 4;
+    if isolated.is_empty() {
+        let found = "no CPU is isolated; the kernel parameters `isolcpus=LIST nohz_full=LIST` keep other programs off \
+                     CPUs, for the steadiest latency";
+        return (online >= WORTH).then(|| CheckRow::ok(CHECK, found).figure("isolated", Vec::<usize>::new()));
+    }
+    let mut found = format!("{} isolated", files::named(isolated));
+    if !tickless.is_empty() {
+        found.push_str(&format!(", without the kernel's tick: {}", files::list(tickless)));
+    }
+    let row = CheckRow::ok(CHECK, found).figure("isolated", isolated).figure("nohz_full", tickless);
+    let uses = |worker: &WorkerLoad| worker.cpu.is_some_and(|cpu| isolated.contains(&(cpu as usize)));
+    if workers.is_empty() || workers.iter().any(uses) {
+        return Some(row);
+    }
+    let few: Vec<_> = isolated.iter().copied().take(workers.len()).collect();
+    Some(row.advise(
+        "Only threads that are pinned to these CPUs run on them. No worker is pinned there: they stay idle.",
+        format!("`netvale up --cpu {}` (`cpus` in the configuration)", files::list(&few)),
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::row::CheckState;
@@ -194,5 +214,20 @@ mod tests {
         let two = cpus(2, 2, Quota::Unlimited);
         assert!(judge(Some(&two), &workers(3, |_| None, 1.0)).why.contains("3 of them awake"));
         assert!(judge(Some(&two), &workers(2, |_| Some(1), 0.0)).why.contains("CPU 1"));
+    }
+
+    /// Objective: isolated CPUs that no worker uses yield advice; if no CPU is isolated, only machines with enough CPUs
+    /// get a result.
+    #[test]
+    fn unused_isolated_cpus_yield_advice() {
+        let worker = |cpu| [WorkerLoad { index: 0, cpu, busy: 0.0, polled: 0.0, ingresses: 0 }];
+        let row = judge_isolation(64, &[2, 3], &[3], &worker(None)).expect("a row");
+        assert!(row.state == CheckState::Advice && row.what_to_do.contains("--cpu 2`"), "{row:?}");
+        let state =
+            |online, isolated: &[usize], cpu| judge_isolation(online, isolated, &[], &worker(cpu)).map(|row| row.state);
+        assert_eq!(state(64, &[2, 3], Some(3)), Some(CheckState::Ok));
+        assert_eq!(state(64, &[], None), Some(CheckState::Ok));
+        assert_eq!(state(2, &[], None), None);
+        assert_eq!(judge_isolation(8, &[7], &[], &[]).map(|row| row.state), Some(CheckState::Ok));
     }
 }

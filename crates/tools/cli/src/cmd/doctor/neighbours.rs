@@ -20,7 +20,6 @@ const SLACK: f64 = 0.5;
 
 /// The machine's activity during the watch, with the facts that tell netvale's use of the CPUs from that of other
 /// programs.
-#[derive(Clone, Debug)]
 pub struct Neighbours<'a> {
     /// The CPU time that the machine and its processes used.
     pub spent: &'a CpuUse,
@@ -28,7 +27,6 @@ pub struct Neighbours<'a> {
     pub own: &'a [u32],
     /// Process ids of programs with netvale ports.
     pub clients: &'a BTreeSet<u32>,
-    /// The CPUs available to netvale.
     pub cpus: &'a Cpus,
     /// Number of workers; 0 without a daemon.
     pub workers: usize,
@@ -36,7 +34,12 @@ pub struct Neighbours<'a> {
 
 impl Neighbours<'_> {
     fn others(&self) -> impl Iterator<Item = &ProcessUse> {
-        self.spent.processes.iter().filter(|used| !self.own.contains(&used.pid) && !self.clients.contains(&used.pid))
+        self.spent.processes.iter().filter(|used| !self.is_ours(used))
+    }
+
+    /// Returns whether a process is netvale's own, or has netvale ports.
+    fn is_ours(&self, used: &ProcessUse) -> bool {
+        self.own.contains(&used.pid) || self.clients.contains(&used.pid)
     }
 
     /// Returns the CPU use, in CPUs, of processes that have ended or are not visible in this /proc.
@@ -55,12 +58,9 @@ impl Neighbours<'_> {
     /// Returns how much CPU time other programs leave to netvale, as a number of CPUs. `used` is the CPU time of the
     /// other programs, as a number of CPUs, on all CPUs of the machine.
     fn left(&self, used: f64) -> f64 {
-        let allowed = self.cpus.allowed.len();
-        let online = self.cpus.online;
-        let Some(busy) = self.busy_here() else { return online as f64 - used };
-        let is_ours = |used: &&ProcessUse| self.own.contains(&used.pid) || self.clients.contains(&used.pid);
-        let ours: f64 = self.spent.processes.iter().filter(is_ours).map(|used| used.cpus).sum();
-        allowed as f64 - (busy - ours).max(0.0)
+        let Some(busy) = self.busy_here() else { return self.cpus.online as f64 - used };
+        let ours: f64 = self.spent.processes.iter().filter(|used| self.is_ours(used)).map(|used| used.cpus).sum();
+        self.cpus.allowed.len() as f64 - (busy - ours).max(0.0)
     }
 
     /// Returns how much of the time of the CPUs available to netvale was busy, as a number of CPUs; `None` if all CPUs
@@ -88,10 +88,8 @@ pub fn judge(facts: &Neighbours<'_>) -> CheckRow {
         .figure("cpus_used", rounded(sum))
         .figure("cpus_unseen", rounded(unseen))
         .figure("processes", figures.collect::<Vec<_>>());
-    if names.is_empty() || facts.left(sum) >= facts.wanted() - SLACK {
-        return row;
-    }
-    row.advise(
+    row.advise_if(
+        !names.is_empty() && facts.left(sum) < facts.wanted() - SLACK,
         "A worker or a program with a port waits while another program has its CPU: up to milliseconds, for \
          frames that take less than a microsecond each.",
         "stop programs that do not use netvale, or keep them off its CPUs: `netvale up --cpu N` pins a worker, \
@@ -129,10 +127,8 @@ pub fn steal(spent: &CpuUse) -> CheckRow {
     let Some(steal) = spent.steal else { return CheckRow::unknown("steal", "/proc/stat has no CPU times") };
     let row = CheckRow::ok("steal", format!("the hypervisor took {:.1} % of the CPU time", steal * 100.0))
         .figure("percent", rounded(steal * 100.0));
-    if steal <= FELT {
-        return row;
-    }
-    row.advise(
+    row.advise_if(
+        steal > FELT,
         "Other virtual machines use the CPUs of this one for that share of the time: meanwhile, everything here \
          stops, for milliseconds.",
         "fewer virtual machines on that host, or CPUs of its own for this one (libvirt: `vcpupin`; cloud: dedicated \

@@ -40,13 +40,11 @@ fn judge(pages: &HugePages, ordinary: u64, huge: u64) -> CheckRow {
         .figure("ordinary_bytes", ordinary)
         .figure("huge_bytes", huge);
     let transparent = pages.shmem.as_deref().is_some_and(|set| matches!(set, "always" | "force" | "within_size"));
-    if ordinary < LARGE || transparent {
-        return row;
-    }
     let needed = ordinary.div_ceil(HUGE);
     let reserve =
         if free < needed { format!("`sysctl vm.nr_hugepages={}`, then ", all + needed) } else { String::new() };
-    row.advise(
+    row.advise_if(
+        ordinary >= LARGE && !transparent,
         "Regions of this size have more ordinary pages than the CPU's translation cache (TLB) holds: copies then wait \
          for page tables.",
         format!("{reserve}attach the ports again, with `netvale attach --huge` (programs: `Options::huge`)"),
@@ -62,8 +60,7 @@ fn about(pages: &HugePages, ordinary: u64, huge: u64) -> String {
         text.push_str(&format!(", transparent ones for shared memory: {shmem}"));
     }
     if ordinary + huge > 0 {
-        let ordinary = units::memory(ordinary);
-        let huge = units::memory(huge);
+        let [ordinary, huge] = [ordinary, huge].map(units::memory);
         text.push_str(&format!("; ports have {ordinary} in ordinary pages, {huge} in huge ones"));
     }
     text

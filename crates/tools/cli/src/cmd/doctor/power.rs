@@ -27,10 +27,8 @@ fn judge_governors(governors: &[String], driver: Option<&str>) -> CheckRow {
     }
     let driver = driver.map(|driver| format!(" ({driver})")).unwrap_or_default();
     let row = CheckRow::ok(CHECK, texts.join(", ") + &driver).figure("governors", serde_json::json!(counts));
-    if counts.keys().all(|&governor| governor == "performance") {
-        return row;
-    }
-    row.advise(
+    row.advise_if(
+        counts.keys().any(|&governor| governor != "performance"),
         "An idle CPU clocks down, and speeds up again only after milliseconds of work. netvale works in shorter \
          bursts.",
         "`cpupower frequency-set -g performance`, or the desktop's power settings",
@@ -54,10 +52,8 @@ pub fn idle_states(cpus: &[usize]) -> CheckRow {
 fn idle_of(cpu: usize) -> Option<Vec<IdleState>> {
     let state = |number| {
         let of = |file: &str| files::read(format!("{SYS}/cpu{cpu}/cpuidle/state{number}/{file}"));
-        Some((
-            of("disable").as_deref() == Some("1"),
-            IdleState { name: of("name")?, latency_us: of("latency")?.parse().ok()? },
-        ))
+        let idle = IdleState { name: of("name")?, latency_us: of("latency")?.parse().ok()? };
+        Some((of("disable").as_deref() == Some("1"), idle))
     };
     let states: Vec<_> = (0..).map_while(state).collect();
     let enabled = states.iter().filter(|(disabled, _)| !disabled).map(|(_, idle)| idle.clone());

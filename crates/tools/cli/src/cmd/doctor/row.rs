@@ -4,10 +4,11 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 /// Whether a check led to advice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CheckState {
     /// Nothing to improve.
+    #[default]
     Ok,
     /// A change would make netvale faster.
     Advice,
@@ -16,9 +17,8 @@ pub enum CheckState {
 }
 
 /// The result of one check.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct CheckRow {
-    /// The check's name.
     pub check: &'static str,
     /// Whether the check led to advice.
     pub state: CheckState,
@@ -38,10 +38,7 @@ pub struct CheckRow {
 impl CheckRow {
     /// Creates a row without advice.
     pub fn ok(check: &'static str, found: impl Into<String>) -> CheckRow {
-        let why = String::new();
-        let what_to_do = String::new();
-        let figures = Map::new();
-        CheckRow { check, state: CheckState::Ok, found: found.into(), why, what_to_do, figures }
+        CheckRow { check, found: found.into(), ..CheckRow::default() }
     }
 
     /// Creates a row for a check that could not be performed, with the reason.
@@ -54,7 +51,11 @@ impl CheckRow {
         CheckRow { state: CheckState::Advice, why: why.into(), what_to_do: what_to_do.into(), ..self }
     }
 
-    /// Adds a figure.
+    /// As [`CheckRow::advise`] if `is_needed` is set; otherwise, the row stays without advice.
+    pub fn advise_if(self, is_needed: bool, why: impl Into<String>, what_to_do: impl Into<String>) -> CheckRow {
+        if is_needed { self.advise(why, what_to_do) } else { self }
+    }
+
     pub fn figure(mut self, name: &str, value: impl Into<Value>) -> CheckRow {
         self.figures.insert(name.to_owned(), value.into());
         self

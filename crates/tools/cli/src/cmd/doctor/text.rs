@@ -45,10 +45,10 @@ fn verdict(advice: usize) -> String {
 /// Describes what was watched, and for how long.
 fn scope(report: &DoctorReport) -> String {
     let daemon = match (&report.daemon, &report.no_daemon) {
-        (Some(daemon), _) => match daemon.pid {
-            Some(pid) => format!("with the daemon in {} (pid {pid})", daemon.run_dir),
-            None => format!("with the daemon in {}", daemon.run_dir),
-        },
+        (Some(daemon), _) => {
+            let pid = daemon.pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default();
+            format!("with the daemon in {}{pid}", daemon.run_dir)
+        }
         (None, reason) => {
             let reason = reason.as_deref().unwrap_or("no daemon");
             format!("without a daemon and its workers and ports ({reason})")

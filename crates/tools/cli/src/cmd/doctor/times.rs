@@ -43,7 +43,6 @@ pub struct ProcessUse {
 }
 
 /// The CPU times of the machine and of all visible processes at one moment.
-#[derive(Clone, Debug)]
 pub struct CpuSample {
     at: Instant,
     total: Option<MachineTicks>,
@@ -109,31 +108,26 @@ fn used(earlier: &BTreeMap<u32, ProcessTicks>, later: &BTreeMap<u32, ProcessTick
 /// Parses /proc/stat: a line for all CPUs together, and one for each CPU. Returns `None` if the line for all CPUs is
 /// missing.
 fn total(text: &str) -> Option<MachineTicks> {
-    let mut total = MachineTicks::default();
-    let mut is_known = false;
+    let mut total = None;
+    let mut each = BTreeMap::new();
     for (name, fields) in text.lines().filter_map(|line| line.strip_prefix("cpu")?.split_once(' ')) {
-        let Some((busy, steal, all)) = times(fields) else { continue };
+        let Some(ticks) = ticks(fields) else { continue };
         match name.parse() {
-            Ok(cpu) => _ = total.each.insert(cpu, busy),
-            Err(_) => {
-                total.busy = busy;
-                total.steal = steal;
-                total.all = all;
-                is_known = true;
-            }
+            Ok(cpu) => _ = each.insert(cpu, ticks.busy),
+            Err(_) => total = Some(ticks),
         }
     }
-    is_known.then_some(total)
+    Some(MachineTicks { each, ..total? })
 }
 
-/// Returns the busy, stolen and total time, in ticks, from user, nice, system, idle, iowait, irq, softirq and steal.
-/// Guest time is already part of user. Returns `None` if fields are missing.
-fn times(fields: &str) -> Option<(u64, u64, u64)> {
+/// Parses the fields user, nice, system, idle, iowait, irq, softirq and steal of a line. Guest time is already part of
+/// user. Returns `None` if fields are missing.
+fn ticks(fields: &str) -> Option<MachineTicks> {
     let ticks: Vec<u64> = fields.split_whitespace().take(8).map(|field| field.parse().unwrap_or(0)).collect();
     let [user, nice, system, idle, iowait, irq, softirq, rest @ ..] = &ticks[..] else { return None };
     let busy = user + nice + system + irq + softirq;
     let steal = rest.first().copied().unwrap_or(0);
-    Some((busy, steal, busy + idle + iowait + steal))
+    Some(MachineTicks { busy, steal, all: busy + idle + iowait + steal, each: BTreeMap::new() })
 }
 
 /// Parses /proc/PID/stat. The name is in parentheses and may contain parentheses; fields 14, 15 and 22 are utime, stime

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use netvale_mem::notify::{Doorbell, nap};
-use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::row::{CheckRow, rounded};
+use crate::forward::run::pin;
 
 const CHECK: &str = "wake-up";
 
@@ -26,13 +26,10 @@ const LOST: Duration = Duration::from_secs(1);
 /// Percentiles of the round trips, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RoundTrips {
-    /// The median.
     pub p50_us: f64,
-    /// The 99th percentile.
     pub p99_us: f64,
 }
 
-/// The measurements of wake-ups.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct WakeUp {
     /// Round trips between two threads that the scheduler places; `None` if too few round trips were completed.
@@ -60,7 +57,7 @@ fn measure(cpus: Option<(usize, usize)>) -> Option<RoundTrips> {
     let stop = AtomicBool::new(false);
     let mut times = std::thread::scope(|scope| {
         let echo = || {
-            pin(cpus.map(|(_, second)| second));
+            cpus.into_iter().for_each(|(_, second)| pin(second));
             while !stop.load(Ordering::Acquire) {
                 if nap(there.as_fd(), LOST) && there.drain() {
                     back.ring();
@@ -68,7 +65,7 @@ fn measure(cpus: Option<(usize, usize)>) -> Option<RoundTrips> {
             }
         };
         let ask = || {
-            pin(cpus.map(|(first, _)| first));
+            cpus.into_iter().for_each(|(first, _)| pin(first));
             round_trips(&there, &back)
         };
         scope.spawn(echo);
@@ -79,14 +76,6 @@ fn measure(cpus: Option<(usize, usize)>) -> Option<RoundTrips> {
         times
     });
     quantiles(&mut times)
-}
-
-fn pin(cpu: Option<usize>) {
-    let Some(cpu) = cpu else { return };
-    let mut set = CpuSet::new();
-    set.set(cpu);
-    // If the thread may not be pinned, the scheduler places it.
-    let _ = sched_setaffinity(None, &set);
 }
 
 fn round_trips(there: &Doorbell, back: &Doorbell) -> Vec<Duration> {
@@ -129,13 +118,13 @@ pub fn judge(measured: &WakeUp, cpus: f64, is_crowded: bool) -> CheckRow {
     };
     let text =
         |trips: RoundTrips| format!("median {:.0} µs, one in a hundred above {:.0} µs", trips.p50_us, trips.p99_us);
-    let mut found = format!("a round trip of two wake-ups takes: {}", text(free));
-    let mut row = CheckRow::ok(CHECK, "").figure("p50_us", rounded(free.p50_us)).figure("p99_us", rounded(free.p99_us));
+    let mut row = CheckRow::ok(CHECK, format!("a round trip of two wake-ups takes: {}", text(free)))
+        .figure("p50_us", rounded(free.p50_us))
+        .figure("p99_us", rounded(free.p99_us));
     if let Some(((first, second), trips)) = measured.apart {
-        found.push_str(&format!("; from CPU {first} to CPU {second}: {}", text(trips)));
+        row.found += &format!("; from CPU {first} to CPU {second}: {}", text(trips));
         row = row.figure("apart_p50_us", rounded(trips.p50_us)).figure("apart_p99_us", rounded(trips.p99_us));
     }
-    row.found = found;
     let apart = measured.apart.map(|(_, trips)| trips);
     let highest = |of: fn(RoundTrips) -> f64| apart.map_or(of(free), |apart| of(apart).max(of(free)));
     let is_slow = highest(|trips| trips.p50_us) > HIGH_US;

@@ -11,7 +11,6 @@ use crate::ctx::DaemonClient;
 /// The counters and ports of a daemon at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct DaemonReading {
-    /// All counters.
     pub stats: AllStats,
     /// The ports, with their drops by reason.
     pub ports: Vec<PortInfo>,
@@ -32,16 +31,13 @@ impl DaemonReading {
 pub struct WatchedDaemon {
     /// The daemon's process id; `None` if the daemon's process is not visible to this process.
     pub pid: Option<u32>,
-    /// The reading at the start.
     pub before: DaemonReading,
-    /// The reading at the end.
     pub after: DaemonReading,
 }
 
 /// A worker's time during the watch. The shares are from 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WorkerLoad {
-    /// Number of the worker.
     pub index: u32,
     /// The CPU to which the worker is pinned; `None` if it is not pinned.
     pub cpu: Option<u32>,
@@ -64,9 +60,7 @@ impl WorkerLoad {
 /// The rate of frames that a port dropped for lack of room.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RoomDrops {
-    /// Full name of the port.
     pub port: String,
-    /// Number of dropped frames per second.
     pub per_second: f64,
 }
 
@@ -118,13 +112,8 @@ impl WatchedDaemon {
     /// Returns the size of the ports' memory in bytes: the part in ordinary pages, and the part in huge pages. A region
     /// shared by several ports counts once.
     pub fn memory(&self) -> (u64, u64) {
-        let regions: BTreeMap<_, _> = self
-            .after
-            .ports
-            .iter()
-            .filter_map(|port| port.region.as_ref())
-            .map(|r| (r.id, (r.bytes, r.huge)))
-            .collect();
+        let regions = self.after.ports.iter().filter_map(|port| port.region.as_ref());
+        let regions: BTreeMap<_, _> = regions.map(|region| (region.id, (region.bytes, region.huge))).collect();
         let sum = |of_huge| regions.values().filter(|(_, huge)| *huge == of_huge).map(|(bytes, _)| bytes).sum();
         (sum(false), sum(true))
     }

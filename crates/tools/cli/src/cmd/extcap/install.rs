@@ -20,9 +20,8 @@ pub fn install(folder: Option<&Path>) -> Result<(), CliError> {
     };
     let program = std::env::current_exe().map_err(failed)?;
     std::fs::create_dir_all(&folder).map_err(failed)?;
-    match std::fs::symlink_metadata(&link) {
-        Ok(meta) if meta.is_symlink() => std::fs::remove_file(&link).map_err(failed)?,
-        _ => {}
+    if link.is_symlink() {
+        std::fs::remove_file(&link).map_err(failed)?;
     }
     std::os::unix::fs::symlink(&program, &link).map_err(failed)?;
     out::line(format_args!("{} -> {}", link.display(), program.display()))

@@ -13,7 +13,7 @@ const PREFIX: &str = "netvale-";
 pub const REMOTE: &str = "netvale-ssh";
 const SCHEME: &str = "ssh://";
 
-/// What an interface's name refers to.
+/// The port that an interface's name stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InterfaceName {
     /// A port of this host.
@@ -49,11 +49,8 @@ impl InterfaceName {
         if let Some(place) = text.strip_prefix(SCHEME) {
             return RemotePlace::read(place).map(InterfaceName::Remote).ok_or_else(wrong);
         }
-        text.strip_prefix(PREFIX)
-            .and_then(decoded)
-            .filter(|port| !port.is_empty())
-            .map(InterfaceName::Port)
-            .ok_or_else(wrong)
+        let port = text.strip_prefix(PREFIX).and_then(decoded).filter(|port| !port.is_empty());
+        port.map(InterfaceName::Port).ok_or_else(wrong)
     }
 }
 
@@ -82,8 +79,7 @@ pub fn of_port(port: &str) -> String {
     let mut name = PREFIX.to_owned();
     for byte in port.bytes() {
         match byte {
-            b':' | b'.' | b'_' | b'-' => name.push(byte.into()),
-            _ if byte.is_ascii_alphanumeric() => name.push(byte.into()),
+            b':' | b'.' | b'_' | b'-' | b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => name.push(byte.into()),
             _ => name.push_str(&format!("%{byte:02X}")),
         }
     }

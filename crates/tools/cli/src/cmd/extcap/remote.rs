@@ -12,7 +12,6 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
 use super::names::RemotePlace;
 use crate::CliError;
-use crate::capture::source::WaitEvent;
 
 /// Time limit for ssh to end after SIGTERM.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -58,7 +57,6 @@ pub struct RemoteCapture {
 }
 
 /// The parameters of a capture.
-#[derive(Clone, Copy, Debug)]
 pub struct CaptureParams<'a> {
     /// The frames to capture: received (`r`), sent (`t`) or both (`rt`).
     pub direction: &'a str,
@@ -150,11 +148,9 @@ fn wait(child: &Child, to: &File, stop: BorrowedFd<'_>) -> bool {
     let Ok(ended) = pidfd_open(Pid::from_child(child), PidfdFlags::empty()) else { return false };
     // A regular file has no reader that could close, and poll always reports it as ready.
     let is_pipe = to.metadata().is_ok_and(|meta| !meta.is_file());
-    let reader = is_pipe.then(|| WaitEvent(to.as_fd(), PollFlags::empty()));
-    let events = [WaitEvent(ended.as_fd(), PollFlags::IN), WaitEvent(stop, PollFlags::IN)];
-    let all: Vec<_> = events.into_iter().chain(reader).collect();
+    let mut fds = vec![PollFd::new(&ended, PollFlags::IN), PollFd::from_borrowed_fd(stop, PollFlags::IN)];
+    fds.extend(is_pipe.then(|| PollFd::new(to, PollFlags::empty())));
     loop {
-        let mut fds: Vec<_> = all.iter().map(|event| PollFd::from_borrowed_fd(event.0, event.1)).collect();
         if matches!(poll(&mut fds, None), Err(e) if e != rustix::io::Errno::INTR) {
             return true;
         }

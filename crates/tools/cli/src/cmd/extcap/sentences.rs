@@ -12,6 +12,21 @@ pub const DLTS: &str = "dlt {number=1}{name=EN10MB}{display=Ethernet}\n";
 const DIRECTIONS: [(&str, &str); 3] =
     [("rt", "what the port sends and receives"), ("t", "what it sends"), ("r", "what it receives")];
 
+/// The options of the interface for ports of other hosts: option, name, type and tooltip.
+const SSH_OPTIONS: [(&str, &str, &str, &str); 6] = [
+    ("--remote-host", "Host", "{type=string}{required=true}", "name or address, as for ssh"),
+    ("--remote-port", "TCP port", "{type=unsigned}{range=1,65535}", "of the ssh server, if not the default"),
+    ("--remote-username", "User", "{type=string}", "user on that host, if not the same as here"),
+    ("--remote-interface", "Port", "{type=string}{required=true}", "port on that host, e.g. vale0:vm1"),
+    (
+        "--remote-command",
+        "Command",
+        "{type=string}{default=netvale}",
+        "netvale's command on that host, such as sudo netvale",
+    ),
+    ("--ssh-identity", "Key", "{type=fileselect}{mustexist=true}", "a file with the private key"),
+];
+
 /// Lists all interfaces.
 pub fn interfaces(ports: &[PortInfo]) -> String {
     let version = env!("CARGO_PKG_VERSION");
@@ -27,22 +42,9 @@ pub fn interfaces(ports: &[PortInfo]) -> String {
 pub fn config(name: &InterfaceName) -> String {
     let mut options = OptionList::default();
     if let InterfaceName::Remote(_) = name {
-        options.add("--remote-host", "Host", "{type=string}{required=true}", "name or address, as for ssh");
-        options.add(
-            "--remote-port",
-            "TCP port",
-            "{type=unsigned}{range=1,65535}",
-            "of the ssh server, if not the default",
-        );
-        options.add("--remote-username", "User", "{type=string}", "user on that host, if not the same as here");
-        options.add("--remote-interface", "Port", "{type=string}{required=true}", "port on that host, e.g. vale0:vm1");
-        options.add(
-            "--remote-command",
-            "Command",
-            "{type=string}{default=netvale}",
-            "netvale's command on that host, such as sudo netvale",
-        );
-        options.add("--ssh-identity", "Key", "{type=fileselect}{mustexist=true}", "a file with the private key");
+        for (call, display, kind, tooltip) in SSH_OPTIONS {
+            options.add(call, display, kind, tooltip);
+        }
     }
     let number = options.add("--direction", "Frames", "{type=selector}", "which frames are captured");
     for (value, display) in DIRECTIONS {

@@ -54,11 +54,9 @@ fn addresses<'de, D: serde::Deserializer<'de>>(from: D) -> Result<GatewayAddress
 }
 
 impl LabFile {
-    /// Reads and parses a lab's file.
     pub fn read(path: &Path) -> Result<LabFile, CliError> {
-        let text = std::fs::read_to_string(path);
-        let text = text
-            .map_err(|why| CliError::failed(format!("cannot read {}: {why}", path.display()), "name the lab's file"))?;
+        let failed = |why| CliError::failed(format!("cannot read {}: {why}", path.display()), "name the lab's file");
+        let text = std::fs::read_to_string(path).map_err(failed)?;
         LabFile::parse(&text).map_err(|why| {
             let what = format!("{}: {}", path.display(), why.trim());
             CliError::failed(what, "nothing was started; `netvale lab up --help` has an example")

@@ -21,9 +21,8 @@ const ENDING: Duration = Duration::from_secs(40);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// A lab's folder, whether or not a lab runs.
-#[derive(Debug)]
 pub(super) struct LabFolder {
-    dir: PathBuf,
+    pub dir: PathBuf,
 }
 
 impl LabFolder {
@@ -38,12 +37,7 @@ impl LabFolder {
         LabFolder { dir: ctx.run_dir.clone().unwrap_or_else(beside) }
     }
 
-    /// Returns the folder's path.
-    pub fn dir(&self) -> &Path {
-        &self.dir
-    }
-
-    /// Locks the folder for a new lab. Creates it if needed, and removes files that a killed lab left.
+    /// Locks the folder for a new lab. Creates the folder if needed, and removes files that a killed lab left.
     ///
     /// # Errors
     /// A lab already runs in the folder, or the folder cannot be used.
@@ -55,17 +49,17 @@ impl LabFolder {
         if dirs::is_foreign(&self.dir) {
             return Err(failed(format!("{} belongs to another user", self.dir.display())));
         }
-        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(self.dir.join(LOCK));
-        let lock = lock.map_err(|why| failed(format!("cannot write in {}: {why}", self.dir.display())))?;
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(self.dir.join(LOCK))
+            .map_err(|why| failed(format!("cannot write in {}: {why}", self.dir.display())))?;
         if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-            let what = format!("a lab runs already in {}", self.dir.display());
-            return Err(CliError::failed(
-                what,
-                "end it with `netvale lab down`, or name another folder with --run-dir",
-            ));
+            let next = "end it with `netvale lab down`, or name another folder with --run-dir";
+            return Err(CliError::failed(format!("a lab runs already in {}", self.dir.display()), next));
         }
-        // A lab that was killed may have left files.
-        fs::read_dir(&self.dir).into_iter().flatten().flatten().for_each(|entry| remove_of_member(&entry.path()));
+        remove_files(&self.dir);
         Ok(TakenFolder { dir: self.dir.clone(), is_own, _lock: lock })
     }
 
@@ -94,7 +88,7 @@ impl LabFolder {
     /// Ends the running lab, and waits until all its processes have ended and its files are removed.
     ///
     /// # Errors
-    /// No lab runs, or it does not end in time.
+    /// No lab runs, or the lab does not end in time.
     pub fn end_lab(&self) -> Result<(), CliError> {
         let pid = Pid::from_raw(self.state()?.pid);
         pid.into_iter().for_each(|pid| _ = kill_process(pid, Signal::TERM));
@@ -110,21 +104,16 @@ impl LabFolder {
     }
 }
 
-/// The locked folder of the lab that this process runs. Dropping it removes the lab's files, and removes the folder,
+/// The locked folder of the lab that this process runs. Dropping this value removes the lab's files, and the folder,
 /// too, unless it existed before the first lab used it.
 #[derive(Debug)]
 pub(super) struct TakenFolder {
-    dir: PathBuf,
+    pub dir: PathBuf,
     is_own: bool,
     _lock: File,
 }
 
 impl TakenFolder {
-    /// Returns the folder's path.
-    pub fn dir(&self) -> &Path {
-        &self.dir
-    }
-
     /// Writes the daemon's configuration, and returns its path; `None` if there is nothing to configure.
     pub fn write_config(&self, text: &str) -> Result<Option<PathBuf>, CliError> {
         let path = self.dir.join(CONFIG);
@@ -156,22 +145,23 @@ fn cannot_write(path: &Path, why: &std::io::Error) -> CliError {
     CliError::failed(format!("cannot write {}: {why}", path.display()), "name another folder with --run-dir")
 }
 
-/// Removes the file at `path` if it is a lab's state, configuration or log, or the folder at `path` if it is a member's
-/// VDE socket.
-fn remove_of_member(path: &Path) {
-    let extension = path.extension().and_then(|text| text.to_str());
-    let name = path.file_name().and_then(|text| text.to_str());
-    match (name, extension) {
-        // A VDE socket is a folder. Sockets of other kinds are removed when their ports end.
-        (_, Some("sock")) if path.is_dir() => _ = fs::remove_dir_all(path),
-        (Some(STATE | CONFIG), _) | (_, Some("log")) => _ = fs::remove_file(path),
-        _ => {}
+/// Removes a lab's state, configuration and logs, and the VDE sockets of its members.
+fn remove_files(dir: &Path) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let extension = path.extension().and_then(|text| text.to_str());
+        match (entry.file_name().to_str(), extension) {
+            // A VDE socket is a folder. Sockets of other kinds are removed when their ports end.
+            (_, Some("sock")) if path.is_dir() => _ = fs::remove_dir_all(path),
+            (Some(STATE | CONFIG), _) | (_, Some("log")) => _ = fs::remove_file(path),
+            _ => {}
+        }
     }
 }
 
 impl Drop for TakenFolder {
     fn drop(&mut self) {
-        fs::read_dir(&self.dir).into_iter().flatten().flatten().for_each(|entry| remove_of_member(&entry.path()));
+        remove_files(&self.dir);
         if self.is_own {
             let _ = fs::remove_dir_all(&self.dir);
         } else {

@@ -10,7 +10,7 @@ use netvale_wire::MacAddr;
 use serde_json::Value;
 
 use super::file::{LabFile, LabGateway, LabMember};
-use crate::cmd::sandbox::network::{INTERFACE, SandboxNet};
+use crate::cmd::sandbox::network::{INTERFACE, SandboxNet, address_list};
 use crate::kinds::member::{MemberSocket, interface_port};
 
 /// Maximum number of members: a member's number becomes the last byte of the member's MAC address.
@@ -178,9 +178,7 @@ fn port(member: &LabMember, socket: Option<&(MemberSocket, PathBuf)>) -> Result<
 /// Returns the arguments of `netvale gateway` for a gateway, with its options and a lease for each member of its
 /// switch.
 pub(super) fn gateway_words(gateway: &LabGateway, members: &[PlannedMember]) -> Vec<String> {
-    let v4 = gateway.addresses.v4.map(|own| format!("{}/{}", own.address, own.prefix));
-    let v6 = gateway.addresses.v6.map(|own| format!("{}/{}", own.address, own.prefix));
-    let addresses = v4.into_iter().chain(v6).collect::<Vec<_>>().join(",");
+    let addresses = address_list(gateway.addresses);
     let here = members.iter().filter(|member| member.switch == gateway.switch);
     let leases = here.filter_map(|member| Some(format!("{}={},{}", member.mac, member.address?, member.name)));
     let leases = leases.flat_map(|lease| ["--lease".to_owned(), lease]);

@@ -19,7 +19,7 @@ use super::folder::{LabFolder, TakenFolder};
 use super::plan::{self, PlannedMember};
 use super::status::{self, LabState, MemberState};
 use crate::cmd::sandbox::member::SandboxMember;
-use crate::cmd::sandbox::sys;
+use crate::cmd::sandbox::sys::{self, has_ended, kill};
 use crate::own_daemon::OwnDaemon;
 use crate::{CliError, ctx, out, signals};
 
@@ -36,25 +36,19 @@ const PAUSE: Duration = Duration::from_millis(5);
 pub(super) fn up(path: &Path, folder: &LabFolder) -> Result<(), CliError> {
     let file = LabFile::read(path)?;
     let taken = folder.take()?;
-    let members = plan::members(&file, taken.dir()).map_err(|why| {
+    let members = plan::members(&file, &taken.dir).map_err(|why| {
         let what = format!("{}: {why}", path.display());
         CliError::failed(what, "nothing was started; `netvale lab up --help` has an example")
     })?;
     let mut lab = RunningLab::default();
-    let done = lab.start(&file, members, &taken).and_then(|signals| {
-        let dir = taken.dir();
+    let done = lab.start(&file, members, &taken).and_then(|(stop, wake)| {
+        let dir = &taken.dir;
         status::print(dir, &lab.state(&file), false)?;
         out::line(format_args!("ready; the switches are at `netvale --run-dir {} list`", dir.display()))?;
-        lab.wait(&signals)
+        lab.wait(&stop, &wake)
     });
     lab.end();
     done
-}
-
-/// The flag that a signal sets to end the lab, and the socket that wakes this process.
-struct LabSignals {
-    stop: Arc<AtomicBool>,
-    wake: UnixStream,
 }
 
 /// A member's process: the first process in the member's namespaces, or the member's program.
@@ -80,34 +74,35 @@ struct RunningLab {
 
 impl RunningLab {
     /// Starts all processes. The members' namespaces are created before anything else, since only a process with a
-    /// single thread can create them.
+    /// single thread can create them. Returns the flag that a signal sets to end the lab, and the socket that wakes this
+    /// process.
     fn start(
         &mut self,
         file: &LabFile,
         plans: Vec<PlannedMember>,
         folder: &TakenFolder,
-    ) -> Result<LabSignals, CliError> {
+    ) -> Result<(Arc<AtomicBool>, UnixStream), CliError> {
         let leases = plans.clone();
         let (spaces, programs): (Vec<_>, Vec<_>) = plans.into_iter().partition(|plan| plan.net.is_some());
         for plan in spaces {
             self.make_namespaces(plan, folder)?;
         }
-        let (stop, wake) = signals::stop_or_child()?;
+        let signals = signals::stop_or_child()?;
         let config = folder.write_config(&file.config)?;
-        let daemon = OwnDaemon::start_apart(folder.dir(), config.as_deref());
+        let daemon = OwnDaemon::start_apart(&folder.dir, config.as_deref());
         let daemon = daemon.map_err(|why| CliError::failed(why.to_string(), "correct the lab's file"))?;
         self.daemon = Some(daemon);
         for gateway in &file.gateways {
-            self.start_gateway(gateway, &leases, folder.dir())?;
+            self.start_gateway(gateway, &leases, &folder.dir)?;
         }
         for member in &mut self.members {
-            member.begin(folder.dir())?;
+            member.begin(&folder.dir)?;
         }
         for plan in programs {
             self.start_program(plan, folder)?;
         }
         folder.write_state(&self.state(file))?;
-        Ok(LabSignals { stop, wake })
+        Ok(signals)
     }
 
     fn make_namespaces(&mut self, plan: PlannedMember, folder: &TakenFolder) -> Result<(), CliError> {
@@ -155,7 +150,7 @@ impl RunningLab {
         if let Some((_, path)) = plan.socket.as_ref().filter(|(kind, _)| kind.is_folder()) {
             std::fs::create_dir(path).map_err(failed)?;
         }
-        let mut daemon = Client::connect(folder.dir()).map_err(ctx::to_cli)?;
+        let mut daemon = Client::connect(&folder.dir).map_err(ctx::to_cli)?;
         daemon.attach(plan.port.clone()).map_err(|why| of_member(&name, &ctx::to_cli(why)))?;
         let (path, log) = folder.log(&name)?;
         let [program, words @ ..] = &plan.command[..] else { return Ok(()) };
@@ -175,11 +170,11 @@ impl RunningLab {
     }
 
     /// Waits for a signal that ends the lab, and meanwhile reports members that have ended.
-    fn wait(&mut self, signals: &LabSignals) -> Result<(), CliError> {
-        while !signals.stop.load(Ordering::Relaxed) {
+    fn wait(&mut self, stop: &AtomicBool, mut wake: &UnixStream) -> Result<(), CliError> {
+        while !stop.load(Ordering::Relaxed) {
             self.members.iter_mut().for_each(RunningMember::report_end);
             let over = self.gateways.iter_mut().find_map(|(switch, child)| has_ended(child).then(|| switch.clone()));
-            if signals.stop.load(Ordering::Relaxed) {
+            if stop.load(Ordering::Relaxed) {
                 break;
             }
             if let Some(switch) = over {
@@ -190,9 +185,9 @@ impl RunningLab {
                 let what = "the daemon has ended, so the lab was ended";
                 return Err(CliError::failed(what, "start it again; messages are above"));
             }
-            let _ = rustix::event::poll(&mut [PollFd::new(&signals.wake, PollFlags::IN)], None);
+            let _ = rustix::event::poll(&mut [PollFd::new(wake, PollFlags::IN)], None);
             // More than 64 bytes do no harm: the rest stays in the socket, and ends the next wait.
-            let _ = (&signals.wake).read(&mut [0; 64]);
+            let _ = wake.read(&mut [0; 64]);
         }
         Ok(())
     }
@@ -203,7 +198,7 @@ impl RunningLab {
         until_ended(|| self.members.iter_mut().all(RunningMember::is_over));
         self.members.iter_mut().for_each(RunningMember::kill);
         for (_, child) in &self.gateways {
-            pid_of(child).into_iter().for_each(|pid| _ = rustix::process::kill_process(pid, Signal::TERM));
+            let _ = rustix::process::kill_process(Pid::from_child(child), Signal::TERM);
         }
         until_ended(|| self.gateways.iter_mut().all(|(_, child)| has_ended(child)));
         self.gateways.iter_mut().for_each(|(_, child)| kill(child));
@@ -218,7 +213,7 @@ impl RunningMember {
         let name = &self.plan.name;
         let attached = process.begin().and_then(|queue| {
             let mut port = self.plan.port.clone();
-            port.options.netns = Some(format!("/proc/{}/ns/net", process.id().as_raw_pid()));
+            port.options.netns = Some(format!("/proc/{}/ns/net", process.inside.as_raw_pid()));
             let daemon = BringConnection::connect(dir).map_err(ctx::to_cli)?;
             daemon.attach(port, &[queue]).map_err(ctx::to_cli)
         });
@@ -232,14 +227,14 @@ impl RunningMember {
 
     fn state(&self) -> MemberState {
         let pid = match &self.process {
-            MemberProcess::Namespaces(process) => Some(process.id()),
-            MemberProcess::Program(child) => pid_of(child),
+            MemberProcess::Namespaces(process) => process.inside,
+            MemberProcess::Program(child) => Pid::from_child(child),
         };
         MemberState {
             name: self.plan.name.clone(),
             switch: self.plan.switch.clone(),
             address: self.plan.address,
-            pid: pid.map_or(0, Pid::as_raw_pid),
+            pid: pid.as_raw_pid(),
             socket: self.plan.socket.as_ref().map(|(kind, _)| *kind),
             command: self.plan.command.clone(),
             log: self.log.clone(),
@@ -316,21 +311,7 @@ fn until_ended(mut is_over: impl FnMut() -> bool) {
     }
 }
 
-fn has_ended(child: &mut Child) -> bool {
-    child.try_wait().is_ok_and(|status| status.is_some())
-}
-
-fn kill(child: &mut Child) {
-    // Both calls fail only if the process has already ended.
-    let _ = child.kill();
-    let _ = child.wait();
-}
-
-fn pid_of(child: &Child) -> Option<Pid> {
-    Pid::from_raw(child.id().cast_signed())
-}
-
 /// Sends a signal to the process group that a program leads.
 fn signal_group(child: &Child, signal: Signal) {
-    pid_of(child).into_iter().for_each(|pid| _ = rustix::process::kill_process_group(pid, signal));
+    let _ = rustix::process::kill_process_group(Pid::from_child(child), signal);
 }

@@ -13,7 +13,7 @@ use crate::gateways::{port_name, texts};
 use crate::kinds::member::MemberSocket;
 use crate::{CliError, grid, out};
 
-/// What `netvale lab up` writes for the other commands.
+/// The state of a lab, which `netvale lab up` writes for the other commands.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct LabState {
     /// The process of `netvale lab up`.
@@ -77,8 +77,7 @@ pub(super) fn print(dir: &Path, state: &LabState, as_json: bool) -> Result<(), C
         let words = [&member.name, &member.switch, &address, state, &member.command.join(" ")];
         words.map(str::to_owned)
     };
-    let left = |head| (head, grid::Align::Left);
-    let heads = [left("MEMBER"), left("SWITCH"), left("ADDRESS"), left("STATE"), left("COMMAND")];
+    let heads = ["MEMBER", "SWITCH", "ADDRESS", "STATE", "COMMAND"].map(|head| (head, grid::Align::Left));
     out::text(grid::render_within(heads, state.members.iter().map(row), &["COMMAND"], out::width()))?;
     ports.iter().flat_map(|(_, list)| list).try_for_each(|rule| out::line(format_args!("published: {rule}")))
 }

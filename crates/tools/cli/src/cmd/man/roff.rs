@@ -24,12 +24,7 @@ pub fn sections(help: &str) -> String {
     for line in help.lines() {
         match line.strip_suffix(':').filter(|title| title.starts_with(|c: char| c.is_ascii_uppercase())) {
             Some(title) => parts.push((title.to_owned(), String::new())),
-            None => {
-                if let Some((_, body)) = parts.last_mut() {
-                    body.push_str(line);
-                    body.push('\n');
-                }
-            }
+            None => parts.last_mut().into_iter().for_each(|(_, body)| *body += &format!("{line}\n")),
         }
     }
     let title = |title: &str| if title == "Exit codes" { "EXIT STATUS".to_owned() } else { title.to_uppercase() };

@@ -1,4 +1,4 @@
-//! Pages of topics rather than commands: netvale.toml(5) and netvale(7).
+//! Pages of topics rather than commands, netvale.toml(5) and netvale(7), and the sections that commands' pages share.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,6 @@ use netvale_control::options::OPTIONS;
 use netvale_daemon::config::SETTINGS;
 
 use super::roff::{escaped, section};
-use super::shared;
 
 fn title(name: &str, number: u8, about: &str) -> String {
     let version = env!("CARGO_PKG_VERSION");
@@ -39,7 +38,7 @@ pub fn configuration() -> String {
         text += &entry(option.key, &option.shape.to_string(), option.doc(), option.default);
     }
     text += &section("EXAMPLES", EXAMPLE);
-    text += &shared::files();
+    text += &files();
     text + &section("SEE ALSO", "netvale-up(1), netvale-apply(1), netvale-export(1), netvale-attach(1), netvale(7)")
 }
 
@@ -75,7 +74,7 @@ pub fn overview() -> String {
     text += &section("DESCRIPTION", OVERVIEW);
     text += &section("NAMES", NAMES);
     text += &section("EXAMPLES", EXAMPLES);
-    text += &shared::files();
+    text += &files();
     text + &section("SEE ALSO", "netvale(1), netvale.toml(5), netvale-attach(1), netvale-run(1), netvale-doctor(1)")
 }
 
@@ -110,3 +109,37 @@ const EXAMPLES: &str = "
   netvale trace vale0 --drops              why frames are dropped
   netvale run -- tcpdump -ni vale0:vm1/rt
 ";
+
+const ENVIRONMENT: &str = "
+  NETVALE_RUN_DIR   folder of the daemon's sockets
+  XDG_RUNTIME_DIR   parent folder of an ordinary user's netvale folder, with the sockets of their own daemon
+";
+
+const FILES: &str = "
+  /run/netvale/control.sock, attach.sock   the sockets of the system's daemon
+  /etc/netvale.toml                        its configuration, netvale.toml(5)
+  /usr/share/doc/netvale/guide/            the guide
+  /usr/share/doc/netvale/reference/        the reference
+";
+
+/// Returns the sections at the end of a command's page.
+pub fn common(name: &str) -> String {
+    section("ENVIRONMENT", ENVIRONMENT) + &files() + &section("SEE ALSO", see_also(name))
+}
+
+/// Lists the files of the system.
+fn files() -> String {
+    section("FILES", FILES)
+}
+
+fn see_also(name: &str) -> &'static str {
+    match name {
+        "netvale" => "netvale(7), netvale.toml(5), netvale-up(1), netvale-attach(1), netvale-list(1)",
+        "netvale-up" | "netvale-apply" | "netvale-export" => "netvale.toml(5), netvale(1), netvale(7)",
+        "netvale-link" => "netvale-port(1), tc-netem(8), netvale(1), netvale(7)",
+        "netvale-filter" | "netvale-trace" | "netvale-dump" | "netvale-mirror" => {
+            "pcap-filter(7), netvale(1), netvale(7)"
+        }
+        _ => "netvale(1), netvale(7)",
+    }
+}

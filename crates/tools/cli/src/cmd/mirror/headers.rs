@@ -11,11 +11,11 @@ const GRE: [u8; 4] = [0x10, 0, 0x88, 0xbe];
 /// The headers between the headers that the kernel's socket adds and the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TunnelHeaders {
-    /// TZSP.
+    /// TZSP, over UDP.
     Tzsp,
     /// VXLAN, with its VNI.
     Vxlan(u32),
-    /// GRE and ERSPAN type II, with its session ID.
+    /// GRE and ERSPAN type II, with its session ID, up to 1023.
     Erspan(u16),
 }
 

@@ -3,28 +3,18 @@
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 
+use super::headers::TunnelHeaders;
+
 /// VXLAN's UDP port (RFC 7348, section 8).
 const VXLAN_PORT: u16 = 4789;
 
 /// The destination of copies, with their encapsulation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MirrorTarget {
-    /// A UDP socket that receives TZSP.
-    Udp(SocketAddr),
-    /// A VTEP that receives VXLAN.
-    Vxlan {
-        /// The VNI.
-        vni: u32,
-        /// The remote VTEP.
-        to: SocketAddr,
-    },
-    /// A host that receives ERSPAN type II over GRE.
-    Erspan {
-        /// The session ID, up to 1023.
-        id: u16,
-        /// The remote endpoint.
-        to: IpAddr,
-    },
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MirrorTarget {
+    /// The headers before each frame.
+    pub headers: TunnelHeaders,
+    /// The receiver's address; its port is 0 for ERSPAN, which has no ports.
+    pub to: SocketAddr,
 }
 
 impl FromStr for MirrorTarget {
@@ -43,7 +33,8 @@ impl FromStr for MirrorTarget {
 
 fn udp(text: &str) -> Result<MirrorTarget, String> {
     let mut found = text.to_socket_addrs().map_err(|e| format!("cannot resolve {text}: {e}"))?;
-    found.find(|to| to.port() > 0).map(MirrorTarget::Udp).ok_or_else(|| format!("{text}: expected a port above 0"))
+    let to = found.find(|to| to.port() > 0).ok_or_else(|| format!("{text}: expected a port above 0"))?;
+    Ok(MirrorTarget { headers: TunnelHeaders::Tzsp, to })
 }
 
 /// Parses a number of at most `most`, followed by `remote=IP` and, optionally, `port=N`; each may be given once. `what`
@@ -70,14 +61,13 @@ fn vxlan(text: &str) -> Result<MirrorTarget, String> {
     let (vni, remote, port) = words(text, (1 << 24) - 1, "VNI")?;
     let wrong = "expected port=N, with N from 1 to 65535";
     let port = port.map_or(Ok(VXLAN_PORT), |text| text.parse().ok().filter(|port| *port > 0).ok_or(wrong))?;
-    Ok(MirrorTarget::Vxlan { vni, to: SocketAddr::new(remote, port) })
+    Ok(MirrorTarget { headers: TunnelHeaders::Vxlan(vni), to: SocketAddr::new(remote, port) })
 }
 
 fn erspan(text: &str) -> Result<MirrorTarget, String> {
-    match words(text, 1023, "session ID")? {
-        (id, to, None) => Ok(MirrorTarget::Erspan { id: id as u16, to }),
-        _ => Err("port=N does not apply to ERSPAN".to_owned()),
-    }
+    let (id, remote, port) = words(text, 1023, "session ID")?;
+    let target = MirrorTarget { headers: TunnelHeaders::Erspan(id as u16), to: SocketAddr::new(remote, 0) };
+    port.map_or(Ok(target), |_| Err("port=N does not apply to ERSPAN".to_owned()))
 }
 
 #[cfg(test)]
@@ -88,12 +78,12 @@ mod tests {
     #[test]
     fn each_kind_of_target_is_parsed() {
         let read = |text: &str| text.parse::<MirrorTarget>();
-        let at = |text: &str| text.parse::<SocketAddr>().unwrap();
-        assert_eq!(read("udp:192.0.2.1:37008"), Ok(MirrorTarget::Udp(at("192.0.2.1:37008"))));
-        assert_eq!(read("udp:[2001:db8::1]:9"), Ok(MirrorTarget::Udp(at("[2001:db8::1]:9"))));
-        assert_eq!(read("vxlan:77,remote=192.0.2.1"), Ok(MirrorTarget::Vxlan { vni: 77, to: at("192.0.2.1:4789") }));
-        assert_eq!(read("vxlan:0,port=8472,remote=::1"), Ok(MirrorTarget::Vxlan { vni: 0, to: at("[::1]:8472") }));
-        assert_eq!(read("erspan:1023,remote=::1"), Ok(MirrorTarget::Erspan { id: 1023, to: at("[::1]:1").ip() }));
+        let at = |headers, text: &str| Ok(MirrorTarget { headers, to: text.parse().unwrap() });
+        assert_eq!(read("udp:192.0.2.1:37008"), at(TunnelHeaders::Tzsp, "192.0.2.1:37008"));
+        assert_eq!(read("udp:[2001:db8::1]:9"), at(TunnelHeaders::Tzsp, "[2001:db8::1]:9"));
+        assert_eq!(read("vxlan:77,remote=192.0.2.1"), at(TunnelHeaders::Vxlan(77), "192.0.2.1:4789"));
+        assert_eq!(read("vxlan:0,port=8472,remote=::1"), at(TunnelHeaders::Vxlan(0), "[::1]:8472"));
+        assert_eq!(read("erspan:1023,remote=::1"), at(TunnelHeaders::Erspan(1023), "[::1]:0"));
         for bad in [
             "",
             "udp:",

@@ -1,7 +1,6 @@
 //! The socket through which a mirror sends.
 
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use netvale_wire::layers::Layers;
@@ -19,16 +18,15 @@ const GRE: u8 = 47;
 /// Sends frames to a target.
 pub struct MirrorTunnel {
     socket: OwnedFd,
-    headers: TunnelHeaders,
-    to: SocketAddr,
+    target: MirrorTarget,
     datagram: Vec<u8>,
-    totals: MirrorTotals,
+    /// The totals so far.
+    pub totals: MirrorTotals,
 }
 
 /// The totals of a mirror.
 #[derive(Debug, Default)]
 pub struct MirrorTotals {
-    /// Frames sent.
     pub sent: u64,
     /// Sum of the sent frames' original lengths in bytes, before truncation.
     pub bytes: u64,
@@ -45,24 +43,19 @@ impl MirrorTunnel {
     ///
     /// # Errors
     /// A capability is missing, or no route leads to the target.
-    pub fn open(target: &MirrorTarget) -> Result<MirrorTunnel, CliError> {
-        let (headers, to) = match *target {
-            MirrorTarget::Udp(to) => (TunnelHeaders::Tzsp, to),
-            MirrorTarget::Vxlan { vni, to } => (TunnelHeaders::Vxlan(vni), to),
-            MirrorTarget::Erspan { id, to } => (TunnelHeaders::Erspan(id), SocketAddr::new(to, 0)),
-        };
-        let socket = socket(headers, &to).map_err(|e| cannot_open(headers, &to, &e))?;
-        Ok(MirrorTunnel { socket, headers, to, datagram: Vec::new(), totals: MirrorTotals::default() })
+    pub fn open(target: MirrorTarget) -> Result<MirrorTunnel, CliError> {
+        let socket = socket(target).map_err(|e| cannot_open(target, &e))?;
+        Ok(MirrorTunnel { socket, target, datagram: Vec::new(), totals: MirrorTotals::default() })
     }
 
     /// Sends the kept part of a frame, unless the frame is a datagram of this mirror. Failures are counted.
     pub fn send(&mut self, frame: &[u8], kept: &[u8]) {
-        if is_own(frame, self.headers, &self.to) {
+        if is_own(frame, self.target) {
             self.totals.own += 1;
             return;
         }
         self.datagram.clear();
-        self.headers.write(&mut self.datagram, frame, kept.len() < frame.len(), self.totals.sent as u32);
+        self.target.headers.write(&mut self.datagram, frame, kept.len() < frame.len(), self.totals.sent as u32);
         self.datagram.extend_from_slice(kept);
         match self.out() {
             Ok(()) => {
@@ -79,33 +72,28 @@ impl MirrorTunnel {
     fn out(&self) -> io::Result<()> {
         let send = || rustix::io::retry_on_intr(|| net::send(&self.socket, &self.datagram, SendFlags::empty()));
         match send() {
-            // The error belongs to an earlier datagram, to which no program listened. This datagram has not been sent
-            // yet.
+            // The error is for an earlier datagram, which no program at the target received. This datagram has not been
+            // sent yet.
             Err(rustix::io::Errno::CONNREFUSED) => send(),
             other => other,
         }
         .map(drop)
         .map_err(io::Error::from)
     }
-
-    /// Returns the totals so far.
-    pub fn totals(&self) -> &MirrorTotals {
-        &self.totals
-    }
 }
 
-fn socket(headers: TunnelHeaders, to: &SocketAddr) -> io::Result<OwnedFd> {
+fn socket(MirrorTarget { headers, to }: MirrorTarget) -> io::Result<OwnedFd> {
     let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let (kind, protocol) = match headers {
         TunnelHeaders::Erspan(_) => (SocketType::RAW, ipproto::GRE),
         _ => (SocketType::DGRAM, ipproto::UDP),
     };
     let socket = net::socket_with(family, kind, SocketFlags::CLOEXEC, Some(protocol))?;
-    net::connect(&socket, to)?;
+    net::connect(&socket, &to)?;
     Ok(socket)
 }
 
-fn cannot_open(headers: TunnelHeaders, to: &SocketAddr, error: &io::Error) -> CliError {
+fn cannot_open(MirrorTarget { headers, to }: MirrorTarget, error: &io::Error) -> CliError {
     let what = format!("cannot send to {}: {error}", to.ip());
     match (headers, error.kind()) {
         (TunnelHeaders::Erspan(_), io::ErrorKind::PermissionDenied) => {
@@ -117,7 +105,7 @@ fn cannot_open(headers: TunnelHeaders, to: &SocketAddr, error: &io::Error) -> Cl
 
 /// Returns whether a frame is a datagram of the mirror itself, which would otherwise be mirrored again and again. For a
 /// fragment, which may lack the UDP header, only the destination address and the protocol are compared.
-fn is_own(frame: &[u8], headers: TunnelHeaders, to: &SocketAddr) -> bool {
+fn is_own(frame: &[u8], MirrorTarget { headers, to }: MirrorTarget) -> bool {
     let Some(ip) = Layers::parse(frame).ok().and_then(|layers| layers.ip) else { return false };
     let protocol = if matches!(headers, TunnelHeaders::Erspan(_)) { GRE } else { UDP };
     if ip.protocol != protocol || ip.dst != to.ip() {
@@ -146,15 +134,15 @@ mod tests {
     /// Objective: the mirror's own datagrams are recognized, whole or in fragments; no other frame is.
     #[test]
     fn only_the_mirrors_own_datagrams_are_recognized() {
-        let to = |text: &str| text.parse::<SocketAddr>().unwrap();
-        let vxlan = TunnelHeaders::Vxlan(1);
-        let erspan = TunnelHeaders::Erspan(1);
-        assert!(is_own(&frame(UDP, false), vxlan, &to("10.0.0.2:4789")));
-        assert!(is_own(&frame(UDP, true), vxlan, &to("10.0.0.2:1")));
-        assert!(is_own(&frame(GRE, false), erspan, &to("10.0.0.2:0")));
-        assert!(!is_own(&frame(UDP, false), vxlan, &to("10.0.0.2:1")));
-        assert!(!is_own(&frame(UDP, false), vxlan, &to("10.0.0.3:4789")));
-        assert!(!is_own(&frame(UDP, false), erspan, &to("10.0.0.2:0")));
-        assert!(!is_own(&[0; 14], vxlan, &to("10.0.0.2:4789")));
+        let to = |headers, text: &str| MirrorTarget { headers, to: text.parse().unwrap() };
+        let vxlan = |text: &str| to(TunnelHeaders::Vxlan(1), text);
+        let erspan = |text: &str| to(TunnelHeaders::Erspan(1), text);
+        assert!(is_own(&frame(UDP, false), vxlan("10.0.0.2:4789")));
+        assert!(is_own(&frame(UDP, true), vxlan("10.0.0.2:1")));
+        assert!(is_own(&frame(GRE, false), erspan("10.0.0.2:0")));
+        assert!(!is_own(&frame(UDP, false), vxlan("10.0.0.2:1")));
+        assert!(!is_own(&frame(UDP, false), vxlan("10.0.0.3:4789")));
+        assert!(!is_own(&frame(UDP, false), erspan("10.0.0.2:0")));
+        assert!(!is_own(&[0; 14], vxlan("10.0.0.2:4789")));
     }
 }

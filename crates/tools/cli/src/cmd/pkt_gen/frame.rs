@@ -61,7 +61,6 @@ fn address(bits: u128, v4: bool) -> IpAddr {
 }
 
 /// A small random number generator, good enough to vary addresses.
-#[derive(Clone, Debug)]
 pub struct Dice(u64);
 
 impl Dice {
@@ -96,7 +95,8 @@ fn read(path: &Path) -> Result<Vec<Vec<u8>>, CliError> {
 pub struct FrameSource {
     src: AddressRange,
     dst: AddressRange,
-    macs: (MacAddr, MacAddr),
+    /// Source and destination.
+    macs: [MacAddr; 2],
     random: (bool, bool),
     sizes: (usize, usize),
     dice: Dice,
@@ -118,31 +118,23 @@ impl FrameSource {
     pub fn new(args: &PktGenArgs, thread: u64) -> Result<FrameSource, CliError> {
         let range = |text: Option<&str>, v4: &str, v6: &str| {
             let text = text.unwrap_or(if args.ipv6 { v6 } else { v4 });
-            AddressRange::parse(text).filter(|r| r.first.0.is_ipv4() != args.ipv6).ok_or_else(|| {
-                CliError::usage(
-                    format!("invalid address range {text}"),
-                    "write e.g. 10.0.0.1:1-10.0.0.9:99, with -6 [fd00::1]:1",
-                )
-            })
+            let next = "write e.g. 10.0.0.1:1-10.0.0.9:99, with -6 [fd00::1]:1";
+            let found = AddressRange::parse(text).filter(|range| range.first.0.is_ipv4() != args.ipv6);
+            found.ok_or_else(|| CliError::usage(format!("invalid address range {text}"), next))
         };
-        let mac = |text: Option<&str>, default: [u8; 6]| match text {
-            None => Ok(MacAddr(default)),
-            Some(t) => t
-                .parse()
-                .map_err(|_| CliError::usage(format!("invalid MAC address {t}"), "write e.g. 02:00:00:00:00:0a")),
+        let mac = |text: Option<&str>, default: [u8; 6]| {
+            let Some(text) = text else { return Ok(MacAddr(default)) };
+            let bad = |_| CliError::usage(format!("invalid MAC address {text}"), "write e.g. 02:00:00:00:00:0a");
+            text.parse().map_err(bad)
         };
+        let [.., high, low] = std::process::id().to_be_bytes();
+        let own = [2, 0, 0, high, low, thread as u8];
         let largest = args.pkt_size.first().copied().unwrap_or(60) as usize;
         let smallest = args.pkt_size.get(1).copied().unwrap_or(largest as u32) as usize;
         let mut source = FrameSource {
             src: range(args.src_ip.as_deref(), "10.0.0.1:1234", "[fd00::2]:1234")?,
             dst: range(args.dst_ip.as_deref(), "10.1.0.1:1234", "[fd00::1]:1234")?,
-            macs: (
-                mac(
-                    args.src_mac.as_deref(),
-                    [2, 0, 0, (std::process::id() >> 8) as u8, std::process::id() as u8, thread as u8],
-                )?,
-                mac(args.dst_mac.as_deref(), [0xff; 6])?,
-            ),
+            macs: [mac(args.src_mac.as_deref(), own)?, mac(args.dst_mac.as_deref(), [0xff; 6])?],
             random: (args.random_src, args.random_dst),
             sizes: (smallest.min(largest), largest.max(smallest)),
             dice: Dice::new(thread + 1),
@@ -202,52 +194,33 @@ impl FrameSource {
         self.frame.clear();
         self.frame.resize(len, 0);
         let frame = &mut self.frame;
+        let ports = [src.1, dst.1];
         let built = match (src.0, dst.0) {
-            (IpAddr::V4(from), IpAddr::V4(to)) => {
-                let from = UdpEnd { mac: self.macs.0, ip: from, port: src.1 };
-                let to = UdpEnd { mac: self.macs.1, ip: to, port: dst.1 };
-                build::udp4(frame, &udp(from, to)).is_ok()
-            }
-            (IpAddr::V6(from), IpAddr::V6(to)) => {
-                let from = UdpEnd { mac: self.macs.0, ip: from, port: src.1 };
-                let to = UdpEnd { mac: self.macs.1, ip: to, port: dst.1 };
-                build::udp6(frame, &udp(from, to)).is_ok()
-            }
+            (IpAddr::V4(from), IpAddr::V4(to)) => build::udp4(frame, &udp(self.macs, [from, to], ports)).is_ok(),
+            (IpAddr::V6(from), IpAddr::V6(to)) => build::udp6(frame, &udp(self.macs, [from, to], ports)).is_ok(),
             _ => false,
         };
         if !built {
-            fill_ethernet(frame, self.macs.0, self.macs.1);
+            fill_ethernet(frame, self.macs);
         }
     }
 }
 
 /// Fills in a frame that is too short or too long for UDP: it gets only an Ethernet header, with the EtherType for
 /// experiments (IEEE 802: 0x88b5).
-fn fill_ethernet(frame: &mut [u8], src: MacAddr, dst: MacAddr) {
+fn fill_ethernet(frame: &mut [u8], [src, dst]: [MacAddr; 2]) {
     let header = [&dst.0[..], &src.0[..], &[0x88, 0xb5]].concat();
     let n = header.len().min(frame.len());
     frame[..n].copy_from_slice(&header[..n]);
 }
 
-/// The MAC address, IP address and UDP port of a frame's sender or receiver.
-struct UdpEnd<A> {
-    mac: MacAddr,
-    ip: A,
-    port: u16,
-}
-
-/// Returns the parameters of a frame from one end to the other, with pkt-gen's payload.
-fn udp<A>(from: UdpEnd<A>, to: UdpEnd<A>) -> build::Udp<'static, A> {
-    build::Udp {
-        src_mac: from.mac,
-        dst_mac: to.mac,
-        src: from.ip,
-        dst: to.ip,
-        src_port: from.port,
-        dst_port: to.port,
-        ttl: 64,
-        payload: PAYLOAD,
-    }
+/// Returns the parameters of a frame with pkt-gen's payload. In each array, the source precedes the destination.
+fn udp<A>(
+    [src_mac, dst_mac]: [MacAddr; 2],
+    [src, dst]: [A; 2],
+    [src_port, dst_port]: [u16; 2],
+) -> build::Udp<'static, A> {
+    build::Udp { src_mac, dst_mac, src, dst, src_port, dst_port, ttl: 64, payload: PAYLOAD }
 }
 
 #[cfg(test)]

@@ -29,30 +29,27 @@ struct PingReport {
     max_us: f64,
 }
 
-impl PingReport {
-    fn new(what: &'static str, times: &Histogram<u64>, lost: u64) -> PingReport {
-        let us = |ns: u64| ns as f64 / 1000.0;
-        PingReport {
-            what,
-            round_trips: times.len(),
-            lost,
-            min_us: us(times.min()),
-            mean_us: times.mean() / 1000.0,
-            p50_us: us(times.value_at_quantile(0.5)),
-            p99_us: us(times.value_at_quantile(0.99)),
-            max_us: us(times.max()),
-        }
+/// Prints the percentiles of the round trips.
+fn report(what: &'static str, times: &Histogram<u64>, lost: u64, json: bool) -> Result<(), CliError> {
+    let us = |ns: u64| ns as f64 / 1000.0;
+    let report = PingReport {
+        what,
+        round_trips: times.len(),
+        lost,
+        min_us: us(times.min()),
+        mean_us: times.mean() / 1000.0,
+        p50_us: us(times.value_at_quantile(0.5)),
+        p99_us: us(times.value_at_quantile(0.99)),
+        max_us: us(times.max()),
+    };
+    if json {
+        return out::json(&report);
     }
-
-    fn print(&self, json: bool) -> Result<(), CliError> {
-        if json {
-            return out::json(self);
-        }
-        out::line(format_args!(
-            "{} round trips, {} lost, RTT min {:.2} avg {:.2} median {:.2} p99 {:.2} max {:.2} us",
-            self.round_trips, self.lost, self.min_us, self.mean_us, self.p50_us, self.p99_us, self.max_us
-        ))
-    }
+    let PingReport { round_trips, min_us, mean_us, p50_us, p99_us, max_us, .. } = report;
+    out::line(format_args!(
+        "{round_trips} round trips, {lost} lost, RTT min {min_us:.2} avg {mean_us:.2} median {p50_us:.2} \
+         p99 {p99_us:.2} max {max_us:.2} us"
+    ))
 }
 
 fn first<T>(rings: Vec<T>) -> Result<T, CliError> {
@@ -103,12 +100,12 @@ pub fn ping(job: &PktGenJob<'_>, tx: Vec<TxRing>, rx: Vec<RxRing>, closed: &dyn 
             None => lost += 1,
         }
         if last.elapsed() >= period {
-            PingReport::new("rate", &recent, lost).print(job.args.json)?;
+            report("rate", &recent, lost, job.args.json)?;
             recent.reset();
             last = Instant::now();
         }
     }
-    PingReport::new("sum", &all, lost).print(job.args.json)
+    report("sum", &all, lost, job.args.json)
 }
 
 /// Polls or sleeps as the options request. Returns whether the thread may have slept.

@@ -39,7 +39,7 @@ pub fn run(job: &PktGenJob<'_>, rings: Vec<RxRing>, sequence: bool, closed: &dyn
             let idle_end = job.args.exit_idle && sum.frames > 0 && idle.get().0.elapsed() > IDLE;
             closed() || idle_end || (job.count > 0 && sum.frames >= job.count)
         };
-        watch(job, "Received", &counts, &handles, &over).map(|_| ())
+        watch(job, "Received", &counts, &handles, &over)
     })?;
     if sequence && !job.args.json {
         let g = gaps.load(Ordering::Relaxed);
@@ -110,10 +110,8 @@ impl PktReceiver<'_> {
         if args.dump_payload {
             let mut bytes = [0u8; 2048];
             let n = self.ring.read(i, &mut bytes);
-            let hex: String = bytes[..n]
-                .chunks(16)
-                .map(|c| c.iter().map(|b| format!("{b:02x} ")).collect::<String>() + "\n")
-                .collect();
+            let line = |part: &[u8]| part.iter().map(|b| format!("{b:02x} ")).collect::<String>() + "\n";
+            let hex: String = bytes[..n].chunks(16).map(line).collect();
             // The error is ignored: if the reader of the output has closed it, the reporter ends the program.
             let _ = out::text(hex);
         }

@@ -32,11 +32,8 @@ impl ThreadCounts {
 /// The sum of all threads' counts at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TrafficSum {
-    /// Number of frames.
     pub frames: u64,
-    /// Number of bytes in these frames.
     pub bytes: u64,
-    /// Number of batches.
     pub events: u64,
 }
 
@@ -119,9 +116,9 @@ impl RateLine {
     }
 }
 
-/// Reports until all `threads` have ended, then prints the sum, which includes the frames that were moved while the
-/// threads ended. Stops the threads once `over` returns `true`. The time in the sum is from the first frame to the last
-/// check that found new frames.
+/// Reports until all `threads` have ended, then prints and returns the sum, which includes the frames that were moved
+/// while the threads ended. Stops the threads once `over` returns `true`. The time in the sum is from the first frame to
+/// the last check that found new frames.
 ///
 /// # Errors
 /// Standard output cannot be written. In this case, the threads are stopped, too.
@@ -183,12 +180,8 @@ fn report(
     };
     let rate = RateLine::new("sum", &counted, time);
     let line = RateLine { frames: latest.frames, bytes: latest.bytes, ..rate };
-    if job.args.json {
-        out::json(&line)?
-    } else {
-        out::line(line.closing(done, !job.args.no_scale))?
-    }
-    Ok(latest)
+    let printed = if job.args.json { out::json(&line) } else { out::line(line.closing(done, !job.args.no_scale)) };
+    printed.map(|()| latest)
 }
 
 fn print(job: &PktGenJob<'_>, line: &RateLine) -> Result<(), CliError> {

@@ -21,25 +21,18 @@ pub const SEQUENCE_AT: usize = 42;
 /// An address is invalid, or the daemon has ended.
 pub fn run(job: &PktGenJob<'_>, rings: Vec<TxRing>, sequence: bool, closed: &dyn Fn() -> bool) -> Result<(), CliError> {
     let counts: Vec<ThreadCounts> = rings.iter().map(|_| ThreadCounts::default()).collect();
-    let mut senders = Vec::new();
-    for (k, ring) in rings.into_iter().enumerate() {
-        senders.push(PktSender::new(job, ring, k as u64, sequence)?);
-    }
-    let threads = senders.len() as u64;
-    let share = if job.count == 0 { 0 } else { job.count.div_ceil(threads) };
+    let sender = |(k, ring)| PktSender::new(job, ring, k as u64, sequence);
+    let senders = rings.into_iter().enumerate().map(sender).collect::<Result<Vec<_>, _>>()?;
+    let share = if job.count == 0 { 0 } else { job.count.div_ceil(senders.len() as u64) };
     std::thread::scope(|scope| {
-        let handles: Vec<_> = senders
-            .into_iter()
-            .zip(&counts)
-            .enumerate()
-            .map(|(k, (mut sender, counts))| {
-                scope.spawn(move || {
-                    pin(job.args, k);
-                    sender.run(share, counts);
-                })
-            })
-            .collect();
-        watch(job, "Sent", &counts, &handles, &|_| closed()).map(|_| ())
+        let mut handles = Vec::new();
+        for (k, (mut sender, counts)) in senders.into_iter().zip(&counts).enumerate() {
+            handles.push(scope.spawn(move || {
+                pin(job.args, k);
+                sender.run(share, counts);
+            }));
+        }
+        watch(job, "Sent", &counts, &handles, &|_| closed())
     })?;
     if closed() { Err(super::gone()) } else { Ok(()) }
 }
@@ -70,7 +63,7 @@ impl<'a> PktSender<'a> {
 
     fn run(&mut self, count: u64, counts: &ThreadCounts) {
         let burst = super::burst(self.job.args, self.ring.num_slots() / self.frags);
-        let mut pace = SendPace::new(self.job.args.rate, burst);
+        let mut pace = SendPace { rate: self.job.args.rate, burst, start: Instant::now(), given: 0 };
         let mut sent = 0;
         while (count == 0 || sent < count) && !self.job.stop.load(Ordering::Relaxed) {
             let wanted = pace.allowance(if count == 0 { u64::MAX } else { count - sent });
@@ -161,10 +154,6 @@ struct SendPace {
 }
 
 impl SendPace {
-    fn new(rate: u64, burst: u32) -> SendPace {
-        SendPace { rate, burst, start: Instant::now(), given: 0 }
-    }
-
     /// Returns how many frames may be sent now: at most a burst and at most `left`. Returns 0 if the rate does not
     /// allow another frame yet.
     fn allowance(&mut self, left: u64) -> u32 {

@@ -42,10 +42,9 @@ impl Libraries {
         let netmap = places.iter().find_map(|d| NETMAP.iter().map(|n| d.join(n)).find(|p| p.exists()));
         let Some(netmap) = netmap.and_then(|p| p.canonicalize().ok().or(Some(p))) else {
             let looked: Vec<String> = places.iter().map(|p| p.display().to_string()).collect();
-            return Err(CliError::failed(
-                format!("cannot find {} in {}", NETMAP[0], looked.join(" or ")),
-                "use `make install` or `make build`, or give another folder with --lib-dir",
-            ));
+            let what = format!("cannot find {} in {}", NETMAP[0], looked.join(" or "));
+            let next = "use `make install` or `make build`, or give another folder with --lib-dir";
+            return Err(CliError::failed(what, next));
         };
         let pcap = places.iter().find_map(|d| pcap_dir(d));
         Ok(Libraries { netmap, pcap })

@@ -1,5 +1,5 @@
 //! The first process inside the namespaces: it sets up the namespaces, runs the command, and ends when the command
-//! ends. When it ends, the kernel kills all processes of its PID namespace.
+//! ends. When this process ends, the kernel kills all processes of its PID namespace.
 
 use std::ffi::{CStr, OsStr, OsString};
 use std::fs::{self, File};
@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_parent_process
 use super::names::NameFile;
 use super::network::SandboxNet;
 use super::sys::{self, SignalMask, SignalQueue};
-use super::{SIGNALS, exit_code, failed};
+use super::{NEXT, SIGNALS, exit_code, failed};
 use crate::CliError;
 
 /// Exit code of this process if the namespaces cannot be set up.
@@ -44,7 +44,7 @@ const X32_IOCTL: [i64; 0] = [];
 /// The `ioctl` requests with which a process can write to its terminal's input.
 const INPUTS: [libc::c_int; 2] = [libc::TIOCSTI as libc::c_int, libc::TIOCLINUX as libc::c_int];
 
-/// What the first process gets from the process that cloned it.
+/// The data that the first process in the namespaces gets from the process that cloned it.
 pub(super) struct SandboxInside<'a> {
     pub command: &'a [OsString],
     pub net: SandboxNet,
@@ -144,7 +144,7 @@ impl SandboxInside<'_> {
     /// Waits for a signal, a change of mounts or the end of the gateway; with `again`, waits for at most [`AGAIN`].
     /// Returns whether the gateway is still running.
     fn sleep(&self, signals: &SignalQueue, mounts: Option<&File>, again: bool) -> bool {
-        let mut fds = vec![PollFd::new(signals, PollFlags::IN), PollFd::new(&self.gateway, PollFlags::IN)];
+        let mut fds = vec![PollFd::new(&signals.0, PollFlags::IN), PollFd::new(&self.gateway, PollFlags::IN)];
         fds.extend(mounts.map(|file| PollFd::new(file, PollFlags::PRI)));
         let _ = rustix::event::poll(&mut fds, again.then_some(&AGAIN));
         // The gateway sends nothing after its first byte, so its socket becomes readable only when the gateway ends.
@@ -161,9 +161,6 @@ fn exists(program: &OsStr) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
-
-/// What to do about a failed step.
-pub(super) const NEXT: &str = "`netvale doctor` names what this machine's kernel lacks";
 
 fn has_byte(from: &mut UnixStream) -> bool {
     from.read_exact(&mut [0]).is_ok()

@@ -16,7 +16,8 @@ use crate::CliError;
 
 /// The first process in a member's namespaces. If this process ends, the kernel kills all processes in the namespaces.
 pub(crate) struct SandboxMember {
-    inside: Pid,
+    /// PID of the first process in the namespaces.
+    pub inside: Pid,
     parent: Option<UnixStream>,
     gateway: UnixStream,
 }
@@ -65,11 +66,6 @@ impl SandboxMember {
     pub fn tell_ready(&self) {
         // The call fails only if the process has ended, which `ended` reports.
         let _ = rustix::net::send(&self.gateway, b"r", SendFlags::NOSIGNAL);
-    }
-
-    /// Returns the PID of the first process in the namespaces.
-    pub fn id(&self) -> Pid {
-        self.inside
     }
 
     /// Asks the command to end.

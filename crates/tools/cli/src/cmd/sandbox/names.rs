@@ -20,7 +20,6 @@ const OTHERS: [&str; 3] = ["/run/nscd", "/var/run/nscd", "/run/avahi-daemon"];
 const INTERIM: &str = "/proc/driver";
 
 /// The file that is mounted over the host's `resolv.conf`.
-#[derive(Debug)]
 pub(super) struct NameFile {
     text: String,
     /// Device and inode of the mounted file; `None` if it is not mounted.

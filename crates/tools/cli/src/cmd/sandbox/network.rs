@@ -7,6 +7,7 @@ use netvale_gateway::net::GatewayAddresses;
 use netvale_netns::netlink::{AddressPrefix, NamespaceSocket, Route};
 use netvale_tap::{Tap, TapError, TapOptions};
 
+use super::NEXT;
 use crate::CliError;
 
 /// Name of the command's interface.
@@ -18,8 +19,8 @@ const NAMES: u16 = 53;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SandboxNet {
     gateway: GatewayAddresses,
-    v4: Option<Ipv4Addr>,
-    v6: Option<Ipv6Addr>,
+    pub v4: Option<Ipv4Addr>,
+    pub v6: Option<Ipv6Addr>,
     mac: Option<[u8; 6]>,
 }
 
@@ -41,34 +42,17 @@ impl SandboxNet {
         SandboxNet { gateway, v4, v6: gateway.v6.map(|own| host_in(own.address, number)), mac: Some(mac) }
     }
 
-    /// Returns the gateway's addresses as text.
-    pub fn gateway_text(&self) -> String {
-        let v4 = self.gateway.v4.map(|own| format!("{}/{}", own.address, own.prefix));
-        let v6 = self.gateway.v6.map(|own| format!("{}/{}", own.address, own.prefix));
-        v4.into_iter().chain(v6).collect::<Vec<_>>().join(",")
-    }
-
     /// Returns the gateway's address at which it is the name server: the IPv4 address, if it has one.
     pub fn name_server(&self) -> IpAddr {
         let v4 = self.gateway.v4.map(|own| IpAddr::from(own.address));
         v4.or_else(|| self.gateway.v6.map(|own| own.address.into())).unwrap_or(Ipv4Addr::LOCALHOST.into())
     }
 
-    /// Returns the command's IPv4 address.
-    pub fn v4(&self) -> Option<Ipv4Addr> {
-        self.v4
-    }
-
-    /// Returns the command's IPv6 address.
-    pub fn v6(&self) -> Option<Ipv6Addr> {
-        self.v6
-    }
-
     /// Returns each address of the command with its prefix length, and the gateway's address.
     fn addresses(&self) -> impl Iterator<Item = (AddressPrefix, IpAddr)> {
         let of = |address: IpAddr, length, gateway| (AddressPrefix { address, length }, gateway);
-        let v4 = self.v4().zip(self.gateway.v4).map(|(own, at)| of(own.into(), at.prefix, at.address.into()));
-        let v6 = self.v6().zip(self.gateway.v6).map(|(own, at)| of(own.into(), at.prefix, at.address.into()));
+        let v4 = self.v4.zip(self.gateway.v4).map(|(own, at)| of(own.into(), at.prefix, at.address.into()));
+        let v6 = self.v6.zip(self.gateway.v6).map(|(own, at)| of(own.into(), at.prefix, at.address.into()));
         v4.into_iter().chain(v6)
     }
 
@@ -76,12 +60,8 @@ impl SandboxNet {
     pub fn make(&self) -> Result<OwnedFd, CliError> {
         let options = TapOptions { name: INTERFACE.to_owned(), up: true, mac: self.mac, ..TapOptions::default() };
         let tap = Tap::open(&options).map_err(|why| no_tap(&why))?;
-        self.configure().map_err(|why| {
-            CliError::failed(
-                format!("cannot configure the command's interface: {why}"),
-                "`netvale doctor` names what this machine's kernel lacks",
-            )
-        })?;
+        self.configure()
+            .map_err(|why| CliError::failed(format!("cannot configure the command's interface: {why}"), NEXT))?;
         self.greet();
         let queue = tap.into_queues().into_iter().next();
         queue.ok_or_else(|| CliError::failed("the TAP has no queue", "please report this"))
@@ -112,6 +92,13 @@ impl SandboxNet {
     }
 }
 
+/// Formats a gateway's addresses as `netvale gateway` takes them.
+pub(crate) fn address_list(gateway: GatewayAddresses) -> String {
+    let v4 = gateway.v4.map(|own| format!("{}/{}", own.address, own.prefix));
+    let v6 = gateway.v6.map(|own| format!("{}/{}", own.address, own.prefix));
+    v4.into_iter().chain(v6).collect::<Vec<_>>().join(",")
+}
+
 /// Returns `address` plus `by`. Only the last 64 bits change, so that the network stays the same.
 fn host_in(address: Ipv6Addr, by: u8) -> Ipv6Addr {
     let bits = address.to_bits();
@@ -134,7 +121,7 @@ fn default_route(gateway: IpAddr) -> Route {
 fn no_tap(why: &TapError) -> CliError {
     match why {
         TapError::Permission(_) => super::not_permitted("cannot make an interface in a user namespace"),
-        why => CliError::failed(why.to_string(), "`netvale doctor` names what this machine's kernel lacks"),
+        why => CliError::failed(why.to_string(), NEXT),
     }
 }
 
@@ -150,12 +137,12 @@ mod tests {
             ("fd00::ffff:ffff:ffff:ffff/64", None, Some("fd00::1")),
         ] {
             let net = SandboxNet::of(gateway.parse().unwrap());
-            assert_eq!(net.v4(), v4.map(|text| text.parse().unwrap()), "{gateway}");
-            assert_eq!(net.v6(), v6.map(|text| text.parse().unwrap()), "{gateway}");
-            assert_eq!(net.gateway_text().parse::<GatewayAddresses>(), Ok(net.gateway));
+            assert_eq!(net.v4, v4.map(|text| text.parse().unwrap()), "{gateway}");
+            assert_eq!(net.v6, v6.map(|text| text.parse().unwrap()), "{gateway}");
+            assert_eq!(address_list(net.gateway).parse::<GatewayAddresses>(), Ok(net.gateway));
         }
         let net = SandboxNet::station("10.0.0.1/24,fd00::1/64".parse().unwrap(), None, [2, 0, 0, 0, 0, 7], 7);
-        assert_eq!((net.v4(), net.v6()), (None, Some("fd00::8".parse().unwrap())));
+        assert_eq!((net.v4, net.v6), (None, Some("fd00::8".parse().unwrap())));
         let net = SandboxNet::of("fd00::1/64".parse().unwrap());
         assert_eq!(net.name_server(), "fd00::1".parse::<IpAddr>().unwrap());
     }

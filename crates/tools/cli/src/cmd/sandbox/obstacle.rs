@@ -5,38 +5,31 @@ use std::fs;
 /// A reason why user namespaces are denied, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Obstacle {
-    /// What denies user namespaces.
     pub why: &'static str,
-    /// What to do.
     pub remedy: &'static str,
 }
 
-/// The settings of the kernel and of distributions: file, value that denies user namespaces, reason and remedy.
-const SWITCHES: [(&str, &str, Obstacle); 3] = [
+/// The settings of the kernel and of distributions (the second is Debian's, the third is Ubuntu's): file, value that
+/// denies user namespaces, reason and remedy.
+const SWITCHES: [(&str, &str, &str, &str); 3] = [
     (
         "/proc/sys/user/max_user_namespaces",
         "0",
-        Obstacle {
-            why: "user.max_user_namespaces is 0",
-            remedy: "as root: sysctl user.max_user_namespaces=10000, and a file in /etc/sysctl.d to keep it",
-        },
+        "user.max_user_namespaces is 0",
+        "as root: sysctl user.max_user_namespaces=10000, and a file in /etc/sysctl.d to keep it",
     ),
     (
         "/proc/sys/kernel/unprivileged_userns_clone",
         "0",
-        Obstacle {
-            why: "kernel.unprivileged_userns_clone is 0",
-            remedy: "as root: sysctl kernel.unprivileged_userns_clone=1, and a file in /etc/sysctl.d to keep it",
-        },
+        "kernel.unprivileged_userns_clone is 0",
+        "as root: sysctl kernel.unprivileged_userns_clone=1, and a file in /etc/sysctl.d to keep it",
     ),
     (
         "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
         "1",
-        Obstacle {
-            why: "AppArmor restricts user namespaces (kernel.apparmor_restrict_unprivileged_userns is 1)",
-            remedy: "as root: an AppArmor profile for netvale with the rule 'userns,', or \
-                     sysctl kernel.apparmor_restrict_unprivileged_userns=0",
-        },
+        "AppArmor restricts user namespaces (kernel.apparmor_restrict_unprivileged_userns is 1)",
+        "as root: an AppArmor profile for netvale with the rule 'userns,', or \
+         sysctl kernel.apparmor_restrict_unprivileged_userns=0",
     ),
 ];
 
@@ -56,9 +49,11 @@ pub(super) fn of_refusal() -> Obstacle {
     find().unwrap_or(UNKNOWN)
 }
 
-fn find_with(read: impl Fn(&str) -> Option<String>) -> Option<Obstacle> {
-    let denies = |(file, value, _): &&(&str, &str, Obstacle)| read(file).is_some_and(|text| text.trim() == *value);
-    SWITCHES.iter().find(denies).map(|(.., obstacle)| obstacle.clone())
+/// As [`find`], with a function that reads a file.
+pub(crate) fn find_with(read: impl Fn(&str) -> Option<String>) -> Option<Obstacle> {
+    let denies = |file: &str, value: &str| read(file).is_some_and(|text| text.trim() == value);
+    let found = SWITCHES.into_iter().find(|(file, value, ..)| denies(file, value));
+    found.map(|(.., why, remedy)| Obstacle { why, remedy })
 }
 
 #[cfg(test)]
@@ -68,12 +63,12 @@ mod tests {
     #[test]
     fn each_switch_is_an_obstacle_with_a_remedy() {
         assert_eq!(find_with(|_| None), None);
-        for (file, value, obstacle) in &SWITCHES {
-            let found = find_with(|read| (read == *file).then(|| format!("{value}\n")));
-            assert_eq!(found.as_ref(), Some(obstacle));
+        for (file, value, why, remedy) in SWITCHES {
+            let found = find_with(|read| (read == file).then(|| format!("{value}\n")));
+            assert_eq!(found, Some(Obstacle { why, remedy }));
             let (_, name) = file.split_once("sys/").unwrap();
-            assert!(obstacle.remedy.contains(&name.replace('/', ".")), "{file}");
-            assert_eq!(find_with(|read| (read == *file).then(|| "9".to_owned())), None);
+            assert!(remedy.contains(&name.replace('/', ".")), "{file}");
+            assert_eq!(find_with(|read| (read == file).then(|| "9".to_owned())), None);
         }
     }
 }

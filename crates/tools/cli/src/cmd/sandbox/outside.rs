@@ -1,7 +1,7 @@
 //! The processes outside the namespaces: the gateway, and this one, which waits for the command's end.
 
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
@@ -10,70 +10,52 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, WaitOptions, waitpid};
 
-use super::network::SandboxNet;
+use super::network::{SandboxNet, address_list};
 use super::sys::{self, SignalQueue};
 use super::watch::FlowWatch;
 use super::{SIGNALS, SandboxArgs, exit_code, failed, rules};
 use crate::CliError;
-use crate::cmd::up::LogLevel;
+use crate::cmd::word_of;
 
 /// How long the gateway may take to end, after the command.
 const ENDING: Duration = Duration::from_secs(5);
 
-/// The gateway's process.
-#[derive(Debug)]
-pub(super) struct SandboxGateway(Child);
-
-impl SandboxGateway {
-    /// Starts the gateway, whose standard input is the socket to `inside`. With `--watch`, returns the gateway's output
-    /// with its flows, too.
-    pub fn start(
-        args: &SandboxArgs,
-        net: &SandboxNet,
-        socket: UnixStream,
-    ) -> Result<(SandboxGateway, Option<ChildStdout>), CliError> {
-        let program = std::env::current_exe().map_err(failed("finding this program"))?;
-        let mut command = Command::new(program);
-        command.arg0("netvale").args(["gateway", "sandbox", &net.gateway_text(), "--tap", "--no-dhcp", "--no-ra"]);
-        command.args(rules::words(args, net)).arg("--resolv-conf").arg(&args.resolv_conf);
-        command.args(["--log-level", word(args.log_level)]);
-        let to_stdout = args.watch || args.flows.as_deref().is_some_and(|file| file.as_os_str() == "-");
-        match &args.flows {
-            _ if to_stdout => command.args(["--flows", "-"]),
-            Some(file) => command.arg("--flows").arg(file),
-            None => &mut command,
-        };
-        let stdout = if args.watch { Stdio::piped() } else { Stdio::inherit() };
-        command.stdin(OwnedFd::from(socket)).stdout(if to_stdout { stdout } else { Stdio::null() });
-        let mut child = command.spawn().map_err(failed("starting the gateway"))?;
-        let lines = child.stdout.take();
-        Ok((SandboxGateway(child), lines))
-    }
-
-    fn has_ended(&mut self) -> bool {
-        self.0.try_wait().is_ok_and(|status| status.is_some())
-    }
-
-    fn kill(mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn word(level: LogLevel) -> &'static str {
-    match level {
-        LogLevel::Error => "error",
-        LogLevel::Warn => "warn",
-        LogLevel::Info => "info",
-        LogLevel::Debug => "debug",
-        LogLevel::Trace => "trace",
-    }
+/// Starts the gateway, whose standard input is the socket to `inside`. With `--watch`, returns the gateway's output
+/// with its flows, too.
+pub(super) fn start_gateway(
+    args: &SandboxArgs,
+    net: &SandboxNet,
+    socket: UnixStream,
+) -> Result<(Child, Option<ChildStdout>), CliError> {
+    let program = std::env::current_exe().map_err(failed("finding this program"))?;
+    let mut command = Command::new(program);
+    command.arg0("netvale").args([
+        "gateway",
+        "sandbox",
+        &address_list(args.addresses),
+        "--tap",
+        "--no-dhcp",
+        "--no-ra",
+    ]);
+    command.args(rules::words(args, net)).arg("--resolv-conf").arg(&args.resolv_conf);
+    command.args(["--log-level", &word_of(args.log_level)]);
+    let to_stdout = args.watch || args.flows.as_deref().is_some_and(|file| file.as_os_str() == "-");
+    match &args.flows {
+        _ if to_stdout => command.args(["--flows", "-"]),
+        Some(file) => command.arg("--flows").arg(file),
+        None => &mut command,
+    };
+    let stdout = if args.watch { Stdio::piped() } else { Stdio::inherit() };
+    command.stdin(OwnedFd::from(socket)).stdout(if to_stdout { stdout } else { Stdio::null() });
+    let mut child = command.spawn().map_err(failed("starting the gateway"))?;
+    let lines = child.stdout.take();
+    Ok((child, lines))
 }
 
 /// The state of this process while the command runs.
 pub(super) struct SandboxOutside {
     inside: Pid,
-    gateway: SandboxGateway,
+    gateway: Child,
     signals: SignalQueue,
     watch: Option<FlowWatch>,
 }
@@ -83,7 +65,7 @@ impl SandboxOutside {
     pub fn new(
         args: &SandboxArgs,
         inside: Pid,
-        gateway: SandboxGateway,
+        gateway: Child,
         lines: Option<ChildStdout>,
     ) -> Result<SandboxOutside, CliError> {
         let signals = SignalQueue::of(SIGNALS).map_err(failed("receiving signals"))?;
@@ -114,7 +96,7 @@ impl SandboxOutside {
     /// Waits until the gateway has written its flows and has ended; kills it after [`ENDING`].
     fn finish(mut self) {
         let begun = Instant::now();
-        while !self.gateway.has_ended() {
+        while !sys::has_ended(&mut self.gateway) {
             let left = ENDING.saturating_sub(begun.elapsed());
             if left.is_zero() {
                 netvale_control::note!("netvale: the gateway did not end within {} s: killed", ENDING.as_secs());
@@ -123,16 +105,16 @@ impl SandboxOutside {
             self.sleep(Some(left));
             while self.signals.next().is_some() {}
         }
-        self.gateway.kill();
+        sys::kill(&mut self.gateway);
         self.watch.into_iter().for_each(|mut watch| watch.read());
     }
 
     /// Waits for a signal or for flows, for at most `limit`, and prints the flows.
     fn sleep(&mut self, limit: Option<Duration>) {
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
-        let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
-        let lines = self.watch.as_ref().filter(|watch| !watch.is_at_end());
-        fds.extend(lines.map(|watch| PollFd::from_borrowed_fd(watch.as_fd(), PollFlags::IN)));
+        let mut fds = vec![PollFd::new(&self.signals.0, PollFlags::IN)];
+        let lines = self.watch.as_ref().filter(|watch| !watch.is_at_end);
+        fds.extend(lines.map(|watch| PollFd::new(&watch.from, PollFlags::IN)));
         let _ = rustix::event::poll(&mut fds, limit.as_ref());
         let is_ready = fds.get(1).is_some_and(|fd| !fd.revents().is_empty());
         if let Some(watch) = self.watch.as_mut().filter(|_| is_ready) {

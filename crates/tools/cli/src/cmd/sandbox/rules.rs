@@ -6,12 +6,9 @@ use netvale_gateway::publish::rule::PublishRule;
 use super::SandboxArgs;
 use super::network::SandboxNet;
 
-pub(super) fn allowing(text: &str) -> Result<String, String> {
-    EgressRule::parse(text, true).map(|_| text.to_owned()).map_err(|why| why.to_string())
-}
-
-pub(super) fn denying(text: &str) -> Result<String, String> {
-    EgressRule::parse(text, false).map(|_| text.to_owned()).map_err(|why| why.to_string())
+/// Checks a rule that allows or denies flows.
+pub(super) fn checked(text: &str, allows: bool) -> Result<String, String> {
+    EgressRule::parse(text, allows).map(|_| text.to_owned()).map_err(|why| why.to_string())
 }
 
 /// Checks a published port, which is written without a guest: the guest is the command.
@@ -34,8 +31,8 @@ fn with_guest(text: &str, v4: &str, v6: &str) -> Option<String> {
 pub(super) fn words(args: &SandboxArgs, net: &SandboxNet) -> Vec<String> {
     let deny_all = (!args.allow.iter().any(|rule| rule == "any")).then_some("any");
     let of = |option: &'static str| move |value: &str| [option.to_owned(), value.to_owned()];
-    let v4 = net.v4().map(|address| address.to_string()).unwrap_or_default();
-    let v6 = net.v6().map(|address| address.to_string()).unwrap_or_default();
+    let v4 = net.v4.map(|address| address.to_string()).unwrap_or_default();
+    let v6 = net.v6.map(|address| address.to_string()).unwrap_or_default();
     let published = args.publish.iter().filter_map(|text| with_guest(text, &v4, &v6));
     let allowed = args.allow.iter().map(String::as_str).flat_map(of("--allow"));
     let denied = args.deny.iter().map(String::as_str).chain(deny_all).flat_map(of("--deny"));

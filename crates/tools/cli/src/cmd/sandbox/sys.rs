@@ -4,9 +4,9 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd};
+use std::os::fd::FromRawFd;
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Child, Command};
 
 use libc::{c_int, c_long};
 use rustix::process::Pid;
@@ -67,10 +67,19 @@ pub(crate) fn end_with_this(command: &mut Command) {
     unsafe { command.pre_exec(set) };
 }
 
+pub(crate) fn has_ended(child: &mut Child) -> bool {
+    child.try_wait().is_ok_and(|status| status.is_some())
+}
+
+/// Kills a child process, and waits for its end. Both calls fail only if the process has already ended.
+pub(crate) fn kill(child: &mut Child) {
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
 /// A signal that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ReceivedSignal {
-    /// The signal's number.
     pub number: c_int,
     /// How the signal was sent (`si_code`): by the kernel if positive; otherwise by kill(2), sigqueue(3) or similar
     /// calls.
@@ -80,8 +89,7 @@ pub(super) struct ReceivedSignal {
 }
 
 /// Blocked signals, as a descriptor that is readable while some are pending.
-#[derive(Debug)]
-pub(super) struct SignalQueue(File);
+pub(super) struct SignalQueue(pub File);
 
 impl SignalQueue {
     /// Creates a queue of these signals. The calling thread must block them.
@@ -100,20 +108,10 @@ impl SignalQueue {
     pub fn next(&mut self) -> Option<ReceivedSignal> {
         let mut info = [0; INFO];
         self.0.read_exact(&mut info).ok()?;
-        Some(parse(&info))
+        // The fields of a `struct signalfd_siginfo` are: number, errno, code, process, ….
+        let word = |at: usize| u32::from_ne_bytes(std::array::from_fn(|n| info[at + n]));
+        Some(ReceivedSignal { number: word(0).cast_signed(), code: word(8).cast_signed(), sender: word(12) })
     }
-}
-
-impl AsFd for SignalQueue {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
-/// Parses a `struct signalfd_siginfo`: number, errno, code, process, ….
-fn parse(info: &[u8; INFO]) -> ReceivedSignal {
-    let word = |at: usize| u32::from_ne_bytes(std::array::from_fn(|n| info[at + n]));
-    ReceivedSignal { number: word(0).cast_signed(), code: word(8).cast_signed(), sender: word(12) }
 }
 
 /// Sends a signal as sigqueue(3) does, so that the receiver can tell it from signals that the terminal sends to the

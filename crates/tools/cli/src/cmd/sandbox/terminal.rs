@@ -7,7 +7,6 @@ use rustix::termios::{tcgetpgrp, tcsetpgrp};
 
 /// The terminal, and this process's process group. `None` if this process has no terminal, or if the group is not the
 /// terminal's foreground group.
-#[derive(Debug)]
 pub(super) struct TerminalGroup(Option<(File, Pid)>);
 
 impl TerminalGroup {

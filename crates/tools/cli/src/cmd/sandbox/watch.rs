@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
 use serde_json::Value;
@@ -13,12 +12,13 @@ use crate::CliError;
 const MAX_LINE: usize = 1 << 16;
 
 /// Reads the gateway's record of flows from a pipe, prints the flows, and copies the record to the file of `--flows`.
-#[derive(Debug)]
 pub(super) struct FlowWatch {
-    from: File,
+    /// The pipe with the gateway's record.
+    pub from: File,
     copy: Option<File>,
     line: Vec<u8>,
-    is_at_end: bool,
+    /// Whether the gateway has closed the pipe.
+    pub is_at_end: bool,
 }
 
 impl FlowWatch {
@@ -33,11 +33,6 @@ impl FlowWatch {
         let copy = copy.map(open).transpose()?;
         rustix::io::ioctl_fionbio(&from, true).map_err(|why| failed("cannot read the record".into())(why.into()))?;
         Ok(FlowWatch { from, copy, line: Vec::new(), is_at_end: false })
-    }
-
-    /// Returns whether the gateway has closed the pipe.
-    pub fn is_at_end(&self) -> bool {
-        self.is_at_end
     }
 
     /// Prints the flows in the pipe, without waiting for more.
@@ -75,18 +70,13 @@ impl FlowWatch {
     }
 }
 
-impl AsFd for FlowWatch {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.from.as_fd()
-    }
-}
-
 const NEXT: &str = "choose another file with --flows";
 
 /// Returns the text to print for an event of the record; `None` for events that are not printed, such as the end of a
 /// flow, and for lines of another form.
 fn text(line: &Value) -> Option<String> {
-    let word = |name: &str| line.get(name).and_then(Value::as_str).map(printable);
+    // Names come from outside, and must not control the terminal.
+    let word = |name: &str| Some(line.get(name)?.as_str()?.replace(char::is_control, "?"));
     let event = word("event")?;
     if event == "lost" {
         return Some(format!("{} flows are not shown", line.get("lines")?.as_u64()?));
@@ -100,11 +90,6 @@ fn text(line: &Value) -> Option<String> {
     let name = word("name").map(|name| format!(" ({name})")).unwrap_or_default();
     let reason = word("reason").map(|reason| format!(": {reason}")).unwrap_or_default();
     Some(format!("{verdict} {:<4} {from}{}{name}{reason}", word("transport")?, word("remote")?))
-}
-
-/// Replaces control characters by `?`: names come from outside, and must not control the terminal.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 #[cfg(test)]
@@ -148,7 +133,7 @@ mod tests {
         watch.read();
         writer.write_all(b"\"closed\"}\nrest").unwrap();
         watch.read();
-        assert_eq!((watch.line.as_slice(), watch.is_at_end()), (&b"rest"[..], false));
+        assert_eq!((watch.line.as_slice(), watch.is_at_end), (&b"rest"[..], false));
         for _ in 0..100 {
             writer.write_all(&[b'x'; 4096]).unwrap();
             watch.read();
@@ -156,7 +141,7 @@ mod tests {
         assert_eq!(watch.line.len(), MAX_LINE);
         drop(writer);
         watch.read();
-        assert!(watch.is_at_end());
+        assert!(watch.is_at_end);
         assert!(std::fs::read_to_string(copy).unwrap().starts_with("{\"event\":\"closed\"}\nrestxxx"));
     }
 }

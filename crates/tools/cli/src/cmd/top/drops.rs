@@ -7,9 +7,7 @@ use netvale_control::types::{AllStats, Direction, PortDetails};
 pub struct DropRow {
     /// The reason, as `netvale show` prints it.
     pub reason: String,
-    /// Direction of the frames.
     pub dir: Direction,
-    /// The port.
     pub port: String,
     /// Number of frames that were dropped since the port was attached.
     pub frames: u64,
@@ -18,7 +16,6 @@ pub struct DropRow {
 }
 
 /// Returns the drops of all ports by reason: highest rate first, then highest count.
-#[must_use]
 pub fn rows(earlier: Option<&AllStats>, later: &AllStats) -> Vec<DropRow> {
     let mut rows: Vec<_> = later.ports.iter().flat_map(|port| of_port(earlier, later, port)).collect();
     let key = |row: &DropRow| row.rate.unwrap_or_default();

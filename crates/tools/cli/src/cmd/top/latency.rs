@@ -8,7 +8,6 @@ use netvale_control::types::{AllStats, Latency, PortDetails};
 pub struct LatencyRow {
     /// The sending port.
     pub port: String,
-    /// Number of timed frames.
     pub frames: u64,
     /// Mean in nanoseconds; never `None`, since there is no row without frames.
     pub mean_ns: Option<u64>,
@@ -22,7 +21,6 @@ pub struct LatencyRow {
 }
 
 /// Returns the ports with timed frames, slowest first.
-#[must_use]
 pub fn rows(earlier: Option<&AllStats>, later: &AllStats) -> Vec<LatencyRow> {
     let mut rows: Vec<_> = later.ports.iter().filter_map(|port| row(earlier, port)).collect();
     let key = |row: &LatencyRow| row.p99_ns.unwrap_or(u64::MAX);

@@ -1,5 +1,6 @@
 //! Draws `top` on the terminal.
 
+use clap::ValueEnum;
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -7,7 +8,9 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, Table};
 
 use super::state::TopState;
-use super::{SortColumn, TopView, text, views};
+use super::views::{DIM, HEAD};
+use super::{TopView, text, views};
+use crate::cmd::word_of;
 use crate::grid::Align;
 use crate::rates::PortRates;
 
@@ -19,10 +22,7 @@ const WORKER: u16 = 34;
 const WORKER_LINES: u16 = 8;
 
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
-const DIM: Style = Style::new().fg(Color::DarkGray);
-const HEAD: Style = Style::new().add_modifier(Modifier::REVERSED);
 
-/// Draws everything.
 pub fn draw(frame: &mut Frame<'_>, state: &TopState) {
     let workers = workers(state, frame.area().width);
     let lines = u16::try_from(workers.len()).unwrap_or(u16::MAX).min(WORKER_LINES);
@@ -41,7 +41,7 @@ pub fn draw(frame: &mut Frame<'_>, state: &TopState) {
 }
 
 fn summary(state: &TopState) -> Line<'static> {
-    let rates = state.rates();
+    let rates = &state.rates;
     let mut spans = vec![Span::styled("netvale top", BOLD), Span::raw(format!("  {} ports", rates.ports.len()))];
     if state.paused {
         spans.push(Span::styled("  paused", BOLD.fg(Color::Yellow)));
@@ -58,7 +58,7 @@ fn summary(state: &TopState) -> Line<'static> {
 /// Formats the workers, as many per line as fit.
 fn workers(state: &TopState, width: u16) -> Vec<Line<'static>> {
     let per_line = usize::from((width / WORKER).max(1));
-    let rates = state.rates();
+    let rates = &state.rates;
     let shares = rates.workers_busy.iter().zip(&rates.workers_lost).enumerate();
     let all: Vec<_> = shares.map(|(index, (&busy, &lost))| worker(index, busy, lost)).collect();
     all.chunks(per_line).map(|some| Line::from(some.concat())).collect()
@@ -102,8 +102,8 @@ fn ports(frame: &mut Frame<'_>, area: Rect, state: &TopState) {
     let heads = cells(text::HEADS.map(|(head, _)| head.to_owned())).style(HEAD);
     let total = state.total();
     let total = cells(text::row(&total)).style(style(&total).patch(BOLD));
-    let shown = state.rates().ports.iter().skip(state.scroll).map(|port| cells(text::row(port)).style(style(port)));
-    let longest = state.rates().ports.iter().map(|port| port.port.chars().count()).max().unwrap_or(0);
+    let shown = state.rates.ports.iter().skip(state.scroll).map(|port| cells(text::row(port)).style(style(port)));
+    let longest = state.rates.ports.iter().map(|port| port.port.chars().count()).max().unwrap_or(0);
     // On a wide terminal, figures stay close to the names, and do not move when ports are added or removed.
     let names = Constraint::Max(u16::try_from(longest.next_multiple_of(16).max(NAMES)).unwrap_or(u16::MAX));
     let widths = columns.iter().map(|&(_, width)| if width == 0 { names } else { Constraint::Length(width) });
@@ -126,11 +126,7 @@ fn style(port: &PortRates) -> Style {
 }
 
 fn keys(state: &TopState) -> Line<'static> {
-    let sort = match state.sort {
-        SortColumn::Rate => "rate",
-        SortColumn::Drops => "drops",
-        SortColumn::Name => "name",
-    };
+    let sort = word_of(state.sort);
     let pause = if state.paused { " resume  " } else { " pause  " };
     let key = |key: &'static str| Span::styled(key, BOLD);
     let mut spans = vec![
@@ -141,10 +137,9 @@ fn keys(state: &TopState) -> Line<'static> {
         key("p"),
         Span::raw(pause),
     ];
-    let views = [TopView::Ports, TopView::Drops, TopView::Workers, TopView::Rings, TopView::Latency];
-    for (number, view) in ["1", "2", "3", "4", "5"].into_iter().zip(views) {
-        let style = if view == state.view { HEAD } else { Style::new() };
-        spans.extend([key(number), Span::raw(" "), Span::styled(view.as_str(), style), Span::raw("  ")]);
+    for (number, view) in ["1", "2", "3", "4", "5"].into_iter().zip(TopView::value_variants()) {
+        let style = if *view == state.view { HEAD } else { Style::new() };
+        spans.extend([key(number), Span::raw(" "), Span::styled(word_of(*view), style), Span::raw("  ")]);
     }
     Line::from(spans)
 }
@@ -157,6 +152,7 @@ mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
+    use super::super::SortColumn;
     use super::*;
 
     fn sample(seconds: u64, workers: usize) -> AllStats {

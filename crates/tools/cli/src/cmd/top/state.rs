@@ -5,17 +5,14 @@ use netvale_control::types::{AllStats, PortInfo};
 use super::drops::{self, DropRow};
 use super::latency::{self, LatencyRow};
 use super::workers::{self, WorkerShares};
-use super::{SortColumn, TopView};
+use super::{SortColumn, TopView, next};
 use crate::rates::{self, DaemonRates, PortRates};
 
 /// The state of a running `top`.
-#[derive(Debug)]
+#[derive(Default)]
 pub struct TopState {
-    /// The column to sort by.
     pub sort: SortColumn,
-    /// Whether updates are paused.
     pub paused: bool,
-    /// The current view.
     pub view: TopView,
     /// Index of the first line that is shown. In the view of ports, a line is a port.
     pub scroll: usize,
@@ -23,33 +20,18 @@ pub struct TopState {
     pub chosen: Option<String>,
     /// The chosen port with its rings; `None` if the port does not exist.
     pub port: Option<PortInfo>,
-    /// Drops by reason.
     pub drops: Vec<DropRow>,
-    /// Latency of frames.
     pub latency: Vec<LatencyRow>,
-    /// Shares of the workers' time.
     pub workers: Vec<WorkerShares>,
+    /// The rates between the last two readings, sorted.
+    pub rates: DaemonRates,
     last: Option<AllStats>,
-    rates: DaemonRates,
 }
 
 impl TopState {
     /// Returns the state before the first reading.
-    #[must_use]
     pub fn new(sort: SortColumn) -> Self {
-        Self {
-            sort,
-            paused: false,
-            view: TopView::Ports,
-            scroll: 0,
-            chosen: None,
-            port: None,
-            drops: Vec::new(),
-            latency: Vec::new(),
-            workers: Vec::new(),
-            last: None,
-            rates: DaemonRates::default(),
-        }
+        Self { sort, ..Self::default() }
     }
 
     /// Adds a reading. Returns whether rates are known: they need two readings.
@@ -66,7 +48,6 @@ impl TopState {
         known
     }
 
-    /// Switches the view.
     pub fn show(&mut self, view: TopView) {
         self.view = view;
         self.scroll = 0;
@@ -91,19 +72,8 @@ impl TopState {
         self.scroll = 0;
     }
 
-    /// Returns the rates, sorted.
-    #[must_use]
-    pub fn rates(&self) -> &DaemonRates {
-        &self.rates
-    }
-
-    /// Switches to the next sort key.
     pub fn next_sort(&mut self) {
-        self.sort = match self.sort {
-            SortColumn::Rate => SortColumn::Drops,
-            SortColumn::Drops => SortColumn::Name,
-            SortColumn::Name => SortColumn::Rate,
-        };
+        self.sort = next(self.sort);
         self.order();
     }
 
@@ -122,7 +92,6 @@ impl TopState {
     }
 
     /// Returns the sums of the rates of all ports.
-    #[must_use]
     pub fn total(&self) -> PortRates {
         // If there are no ports, `Iterator::sum` would return -0.
         let sum = |rate: fn(&PortRates) -> f64| self.rates.ports.iter().map(rate).fold(0.0, |sum, rate| sum + rate);
@@ -167,7 +136,7 @@ mod tests {
     }
 
     fn names(state: &TopState) -> Vec<&str> {
-        state.rates().ports.iter().map(|port| port.port.as_str()).collect()
+        state.rates.ports.iter().map(|port| port.port.as_str()).collect()
     }
 
     /// Objective: rates are known from the second reading on, and each sort key sorts correctly.

@@ -17,7 +17,6 @@ pub const HEADS: [(&str, Align); 7] = [
 ];
 
 /// Returns a port's cells under [`HEADS`].
-#[must_use]
 pub fn row(port: &PortRates) -> [String; 7] {
     let kicks = port.kicks_per_packet.map_or_else(|| "-".to_owned(), |kicks| format!("{kicks:.4}"));
     let [a, b, c, d, drops] = [port.in_pps, port.in_bps, port.out_pps, port.out_bps, port.drops_ps].map(units::column);
@@ -25,9 +24,8 @@ pub fn row(port: &PortRates) -> [String; 7] {
 }
 
 /// Formats one reading: workers, then ports, then an empty line.
-#[must_use]
 pub fn render(state: &TopState) -> String {
-    let rates = state.rates();
+    let rates = &state.rates;
     let shares = rates.workers_busy.iter().zip(&rates.workers_lost).enumerate();
     let workers = shares.map(|(index, (busy, lost))| match lost {
         1.0.. => format!("  worker {index} {busy:.1} % busy, {lost:.1} % lost to other threads"),

@@ -13,8 +13,8 @@ use super::state::TopState;
 use super::workers::WorkerShares;
 use crate::units;
 
-const DIM: Style = Style::new().fg(Color::DarkGray);
-const HEAD: Style = Style::new().add_modifier(Modifier::REVERSED);
+pub(super) const DIM: Style = Style::new().fg(Color::DarkGray);
+pub(super) const HEAD: Style = Style::new().add_modifier(Modifier::REVERSED);
 /// Width of a worker's bar in cells.
 const BAR: usize = 20;
 

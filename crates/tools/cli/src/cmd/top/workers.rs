@@ -20,7 +20,6 @@ pub struct WorkerShares {
 }
 
 /// Returns the shares of each worker in the later reading.
-#[must_use]
 pub fn between(earlier: &AllStats, later: &AllStats) -> Vec<WorkerShares> {
     let passed = later.now_ns.saturating_sub(earlier.now_ns).max(1) as f64;
     let of = |worker: &WorkerStats| {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use netvale_control::types::{Direction, TraceStep, TracedFrame};
+use netvale_control::types::{TraceStep, TracedFrame};
 
 use crate::headers;
 
@@ -23,8 +23,7 @@ pub fn of(at: Timestamp, frame: &TracedFrame) -> String {
     } else {
         line.push_str("no frame");
     }
-    line.push_str(": ");
-    line.push_str(&steps(&frame.steps));
+    let _ = write!(line, ": {}", steps(&frame.steps));
     if frame.more_steps > 0 {
         let _ = write!(line, ", and {} more steps", frame.more_steps);
     }
@@ -87,11 +86,7 @@ fn text(step: &TraceStep) -> String {
         TraceStep::NotLearned => "source not learned: too many addresses".to_owned(),
         TraceStep::Rule(rule) => {
             let does = if rule.drops { "drops" } else { "passes" };
-            let dir = match rule.dir {
-                Direction::In => "in",
-                Direction::Out => "out",
-            };
-            format!("{} {dir} rule {} {does}", rule.port, rule.number)
+            format!("{} {} rule {} {does}", rule.port, rule.dir, rule.number)
         }
         TraceStep::Unknown => "destination unknown".to_owned(),
         TraceStep::Floods => "to all".to_owned(),
@@ -109,7 +104,7 @@ fn text(step: &TraceStep) -> String {
 
 #[cfg(test)]
 mod tests {
-    use netvale_control::types::TracedRule;
+    use netvale_control::types::{Direction, TracedRule};
 
     use super::*;
 

@@ -10,7 +10,8 @@ use crate::CliError;
 /// A service of the system's systemd or of a user's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SystemdUnit {
-    name: String,
+    /// The unit's name.
+    pub name: String,
     /// The user whose systemd instance runs the service; `None` if the system's instance runs it.
     uid: Option<u32>,
 }
@@ -40,9 +41,8 @@ impl SystemdUnit {
     fn property(&self, name: &str) -> Option<String> {
         let said =
             self.systemctl().args(["show", "--value", "--property", name, &self.name]).stderr(Stdio::null()).output();
-        said.ok()
-            .filter(|said| said.status.success())
-            .map(|said| String::from_utf8_lossy(&said.stdout).trim().to_owned())
+        let said = said.ok().filter(|said| said.status.success())?;
+        Some(String::from_utf8_lossy(&said.stdout).trim().to_owned())
     }
 
     /// Returns two paths, if known: of the program that the unit starts, and of the program that the process runs.
@@ -80,11 +80,6 @@ impl SystemdUnit {
         let what = format!("systemd did not restart {}: {}", self.name, String::from_utf8_lossy(&said.stderr).trim());
         let journal = self.uid.map_or("-u", |_| "--user-unit");
         Err(CliError::failed(what, format!("see `journalctl {journal} {}`", self.name)))
-    }
-
-    /// Returns the unit's name.
-    pub fn name(&self) -> &str {
-        &self.name
     }
 }
 

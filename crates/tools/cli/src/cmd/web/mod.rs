@@ -1,16 +1,10 @@
 //! `netvale web`: serves a page that shows the daemon in a browser.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::process::ExitCode;
-use std::sync::Arc;
 
-use netvale_observe::http::connection::TimeLimits;
-use netvale_observe::http::handler::HttpHandler;
 use netvale_observe::http::hosts::ServerNames;
 use netvale_observe::http::listener::{HttpListener, ListenPlace};
-use netvale_observe::http::server;
 use netvale_observe::source::FiguresSource;
 use netvale_observe::web::capture::WebCaptures;
 use netvale_observe::web::flows::WebFlows;
@@ -19,6 +13,7 @@ use netvale_observe::web::page::WebPage;
 use netvale_observe::web::ports::WebPorts;
 use netvale_observe::web::token::Token;
 
+use crate::cmd::metrics;
 use crate::cmd::up::LogLevel;
 use crate::{CliContext, CliError, out, signals, values};
 
@@ -57,28 +52,22 @@ pub struct WebArgs {
 ///
 /// # Errors
 /// The token cannot be read or created, or the command cannot listen.
-pub fn run(args: &WebArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &WebArgs, ctx: &CliContext) -> Result<(), CliError> {
     let token = token(args)?;
-    let bind = |place| HttpListener::bind(place, args.socket_mode);
-    let listeners = args.listen.iter().map(bind).collect::<Result<Vec<_>, _>>();
-    let listeners = listeners.map_err(|e| {
-        CliError::failed(e.to_string(), "another program may use this address: choose another with --listen")
-    })?;
+    let listeners = metrics::bind(&args.listen, args.socket_mode)?;
     super::up::log_from(args.log_level);
     let stop = signals::stop_pipe()?;
     let places: Vec<_> = listeners.iter().filter_map(HttpListener::place).collect();
     tell(&places, &token, args)?;
-    let handler: Arc<dyn HttpHandler> = Arc::new(WebPage {
+    let page = WebPage {
         hosts: ServerNames::of(&listeners, &args.host),
         guard: WebGuard::new(token),
         source: FiguresSource::new(ctx.dir()),
         ports: WebPorts::new(ctx.dir()),
         flows: WebFlows::new(&ctx.dir()),
         captures: WebCaptures::new(Box::new(tap::PortTap(ctx.clone()))),
-    });
-    server::run(&listeners, &handler, TimeLimits::default(), stop.as_fd())
-        .map_err(|e| CliError::failed(format!("cannot serve: {e}"), "check `ulimit -a`"))?;
-    Ok(ExitCode::SUCCESS)
+    };
+    metrics::serve(&listeners, page, &stop)
 }
 
 fn token(args: &WebArgs) -> Result<Token, CliError> {
@@ -91,18 +80,15 @@ fn token(args: &WebArgs) -> Result<Token, CliError> {
 /// Prints the page's address. A token from a file is not printed, so that terminals and logs do not show it.
 fn tell(places: &[ListenPlace], token: &Token, args: &WebArgs) -> Result<(), CliError> {
     for place in places {
-        match (place, &args.token_file) {
-            (ListenPlace::Tcp(address), None) => out::line(format!("{}#token={}", url(*address), token.secret()))?,
-            (ListenPlace::Tcp(address), Some(file)) => {
-                out::line(format!("{}, with the token in {}", url(*address), file.display()))?;
-            }
-            (ListenPlace::Unix(path), None) => {
-                out::line(format!("{}, with the token {}", path.display(), token.secret()))?
-            }
-            (ListenPlace::Unix(path), Some(file)) => {
-                out::line(format!("{}, with the token in {}", path.display(), file.display()))?;
-            }
-        }
+        let shown = match place {
+            ListenPlace::Tcp(address) => url(*address),
+            ListenPlace::Unix(path) => path.display().to_string(),
+        };
+        out::line(match (place, &args.token_file) {
+            (_, Some(file)) => format!("{shown}, with the token in {}", file.display()),
+            (ListenPlace::Tcp(_), None) => format!("{shown}#token={}", token.secret()),
+            (ListenPlace::Unix(_), None) => format!("{shown}, with the token {}", token.secret()),
+        })?;
         if let ListenPlace::Tcp(address) = place
             && !address.ip().is_loopback()
         {
