@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::error::{BenchError, Result};
+use crate::sys::read_if_present;
 
 /// Share of the budget by which a path may exceed its budget.
 const TOLERANCE: f64 = 0.02;
@@ -62,13 +63,9 @@ impl Verdict {
 impl Budgets {
     /// Reads the file of budgets. If the file is missing, there are no budgets.
     pub fn read(file: &Path) -> Result<Budgets> {
-        match fs::read_to_string(file) {
-            Ok(text) => toml::from_str(&text)
-                .map(Budgets)
-                .map_err(|error| BenchError::Usage(format!("{}: {error}", file.display()))),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Budgets::default()),
-            Err(error) => Err(BenchError::io(format!("reading {}", file.display()))(error)),
-        }
+        let Some(text) = read_if_present(file)? else { return Ok(Budgets::default()) };
+        let parsed = toml::from_str(&text).map(Budgets);
+        parsed.map_err(|error| BenchError::Usage(format!("{}: {error}", file.display())))
     }
 
     /// Writes the file.

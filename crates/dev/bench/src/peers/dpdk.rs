@@ -81,7 +81,6 @@ fn memif(who: &'static str, zero_copy: &str, case: &Case, Cores(first, second): 
             name: role,
             cores: &[core],
             vdevs: &[device],
-            single_file: true,
             forward,
             frame_bytes: case.frame_bytes,
             burst,

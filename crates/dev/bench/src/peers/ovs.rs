@@ -62,7 +62,6 @@ pub fn ports(case: &Case, core: usize, sockets: &[String; 2], place: &Place, in_
         name: "ports",
         cores: &[core],
         vdevs: &[device(0, first), device(1, second)],
-        single_file: true,
         forward: "mac",
         frame_bytes: case.frame_bytes,
         burst: case.burst(BEST_BURST),

@@ -64,8 +64,6 @@ pub struct Arguments<'a> {
     pub cores: &'a [usize],
     /// The virtual devices.
     pub vdevs: &'a [String],
-    /// Whether to pass `--single-file-segments`, which virtio-user and memif need.
-    pub single_file: bool,
     /// The forwarding mode (`--forward-mode`), such as `io`, `mac` or `rxonly`.
     pub forward: &'a str,
     /// Length of generated frames, without FCS.
@@ -99,7 +97,8 @@ impl Arguments<'_> {
         for vdev in self.vdevs {
             command.args(["--vdev", vdev]);
         }
-        if self.single_file {
+        // virtio-user and memif share memory by one descriptor.
+        if self.vdevs.iter().any(|vdev| vdev.starts_with("net_virtio_user") || vdev.starts_with("net_memif")) {
             command.arg("--single-file-segments");
         }
         command.args(self.eal);

@@ -165,9 +165,7 @@ fn start(
     cores: Cores,
     program: impl FnOnce(&Site<'_>) -> Result<Program>,
 ) -> Result<Session> {
-    let namespace = Netns::new()?;
-    namespace.silence_ipv6()?;
-    namespace.veth("p0", "p1")?;
+    let namespace = Netns::with_wire()?;
     namespace.veth("p2", "p3")?;
     let site = Site { case, cores, namespace: &namespace };
     let mut program = program(&site)?;

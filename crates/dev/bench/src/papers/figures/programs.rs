@@ -38,7 +38,7 @@ pub const GENERATORS_BY_CLOCK: PaperFigure = PaperFigure {
                 TableRow::ours("netvale on a pipe", "netvale-pipe"),
             ],
             base: Some("udp-sendto"),
-            facts: &[],
+            ..Table::PLAIN
         },
         Table {
             title: "By number of senders, one CPU each, Mpps",
@@ -53,7 +53,7 @@ pub const GENERATORS_BY_CLOCK: PaperFigure = PaperFigure {
                 TableRow::ours("netvale on pipes", "netvale-pipe"),
             ],
             base: Some("udp-sendto"),
-            facts: &[],
+            ..Table::PLAIN
         },
     ],
     missing: &["pktgen with a share of a CPU: no control group limits a kernel thread."],
@@ -97,12 +97,12 @@ pub const PARTS_OF_SENDING: PaperFigure = PaperFigure {
                 ("program", "program"),
                 ("other", "other"),
             ],
+            ..Table::PLAIN
         },
         Table {
             title: "netvale's own paths, parts in percent",
             columns: RATE,
             rows: &[TableRow::ours("a VALE switch", "netvale-vale"), TableRow::ours("a pipe", "netvale-pipe")],
-            base: None,
             facts: &[
                 ("ns", "ns per frame"),
                 ("program", "program: fill and read"),
@@ -112,6 +112,7 @@ pub const PARTS_OF_SENDING: PaperFigure = PaperFigure {
                 ("notify", "notify"),
                 ("other", "other"),
             ],
+            ..Table::PLAIN
         },
     ],
     missing: &[],
@@ -127,7 +128,7 @@ const ALL_DROPPED: &[Column] = &[mpps("examined, Mpps", "all-dropped")];
 const FROM_STACK: &[Column] = &[mpps("examined, Mpps", "from-stack")];
 
 const fn filter(title: &'static str, columns: &'static [Column], rows: &'static [TableRow]) -> Table {
-    Table { title, columns, rows, base: None, facts: &[("passed", "passed, Mpps"), ("dropped", "dropped, Mpps")] }
+    Table { title, columns, rows, facts: &[("passed", "passed, Mpps"), ("dropped", "dropped, Mpps")], ..Table::PLAIN }
 }
 
 /// A program that drops packets between an interface and the kernel's stack.
@@ -165,7 +166,6 @@ pub const FORWARDED: PaperFigure = PaperFigure {
         system call with the system's. With netvale's, each frame wakes the daemon, which shares the program's CPU.",
     runs: &[Run { scenario: "nic", setup: 3 }],
     tables: &[Table {
-        title: "",
         columns: &[mpps("Mpps", "bridge")],
         rows: &[
             TableRow::of(&FORWARDING[0], "linux-bridge"),
@@ -177,7 +177,7 @@ pub const FORWARDED: PaperFigure = PaperFigure {
             TableRow::ours("a bare loop on AF_XDP", "af-xdp"),
         ],
         base: Some("linux-bridge"),
-        facts: &[],
+        ..Table::PLAIN
     }],
     missing: &["Click: Debian no longer has it."],
 };

@@ -178,7 +178,6 @@ impl End {
             name: "driver",
             cores: &[core],
             vdevs: &[format!("net_virtio_user0,path={socket},{flags},queue_size=1024")],
-            single_file: true,
             forward,
             frame_bytes: case.frame_bytes,
             burst: BURST as u32,

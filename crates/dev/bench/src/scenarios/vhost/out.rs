@@ -63,11 +63,7 @@ fn is_tap(case: &Case) -> bool {
 
 fn start(case: &Case, cores: Cores, host: impl FnOnce(&HostSite<'_>) -> Result<Rc<dyn Part>>) -> Result<Session> {
     let place = Place::new(2, 0)?;
-    let namespace = Netns::new()?;
-    namespace.silence_ipv6()?;
-    if !is_tap(case) {
-        namespace.veth("p0", "p1")?;
-    }
+    let namespace = if is_tap(case) { Netns::silent()? } else { Netns::with_wire()? };
     let socket = place.file("vhost.sock");
     let site = HostSite { case, cores, namespace: &namespace, place: &place, socket: &socket };
     let host = host(&site)?;
@@ -109,7 +105,6 @@ fn guest(site: &HostSite<'_>) -> Result<Rc<dyn Part>> {
         name: "guest",
         cores: &[site.cores.0],
         vdevs: &vdevs,
-        single_file: true,
         forward: "io",
         frame_bytes: site.case.frame_bytes,
         burst: BURST as u32,

@@ -53,9 +53,7 @@ pub(super) struct HostSite<'a> {
 
 fn start(case: &Case, cores: Cores, host: impl FnOnce(&HostSite<'_>) -> Result<Rc<dyn Part>>) -> Result<Session> {
     let place = Place::new(2, 0)?;
-    let namespace = Netns::new()?;
-    namespace.silence_ipv6()?;
-    namespace.veth("p0", "p1")?;
+    let namespace = Netns::with_wire()?;
     namespace.ip(&format!("link set p0 address {GENERATOR}"))?;
     let socket = place.file("vhost.sock");
     let site = HostSite { case, cores, namespace: &namespace, place: &place, socket: &socket };
@@ -106,7 +104,6 @@ fn stations(site: &HostSite<'_>) -> Result<Rc<Testpmd>> {
         name: "stations",
         cores: &[site.cores.0],
         vdevs: &vdevs,
-        single_file: true,
         forward: "mac",
         frame_bytes: site.case.frame_bytes,
         burst: BURST as u32,
