@@ -97,7 +97,6 @@ pub const PARTS_OF_SENDING: PaperFigure = PaperFigure {
                 ("program", "program"),
                 ("other", "other"),
             ],
-            ..Table::PLAIN
         },
         Table {
             title: "netvale's own paths, parts in percent",
@@ -128,7 +127,7 @@ const ALL_DROPPED: &[Column] = &[mpps("examined, Mpps", "all-dropped")];
 const FROM_STACK: &[Column] = &[mpps("examined, Mpps", "from-stack")];
 
 const fn filter(title: &'static str, columns: &'static [Column], rows: &'static [TableRow]) -> Table {
-    Table { title, columns, rows, facts: &[("passed", "passed, Mpps"), ("dropped", "dropped, Mpps")], ..Table::PLAIN }
+    Table { title, columns, rows, base: None, facts: &[("passed", "passed, Mpps"), ("dropped", "dropped, Mpps")] }
 }
 
 /// A program that drops packets between an interface and the kernel's stack.

@@ -101,16 +101,7 @@ fn guest(site: &HostSite<'_>) -> Result<Rc<dyn Part>> {
         format!("net_pcap0,rx_pcap={file},infinite_rx=1"),
         format!("net_virtio_user0,path={},{flags},queue_size=1024", site.socket),
     ];
-    let arguments = Arguments {
-        name: "guest",
-        cores: &[site.cores.0],
-        vdevs: &vdevs,
-        forward: "io",
-        frame_bytes: site.case.frame_bytes,
-        burst: BURST as u32,
-        eal,
-        ..Arguments::default()
-    };
+    let arguments = Arguments { eal, ..Arguments::new("guest", site.case, &[site.cores.0], &vdevs, "io") };
     Ok(Testpmd::start(&arguments, site.place, &["start"])?)
 }
 
