@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn lines_of_a_program_are_read_as_results() {
         let build = Build { program: "/bin/sh".into(), subcommand: false };
-        let line = Line::Record(Box::new(sample(None))).to_json().expect("finite");
+        let line = to_json(&Line::Record(Box::new(sample(None)))).expect("finite");
         let mut echo = Command::new("echo");
         echo.arg(&line);
         assert_eq!(build.records(echo).expect("a record").len(), 1);

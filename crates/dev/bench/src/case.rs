@@ -8,9 +8,10 @@ use serde::{Deserialize, Serialize};
 pub const P99: &str = "-p99";
 
 /// The unit of a figure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Unit {
     /// Millions of frames per second.
+    #[default]
     Mpps,
     /// 10⁹ bits of frames per second (without preamble, gap and FCS).
     #[serde(rename = "Gbit/s")]
@@ -69,7 +70,7 @@ impl fmt::Display for Unit {
 
 /// A case: one point of a scenario to measure. All contenders of a case move frames of the same length in the same
 /// pattern.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Case {
     /// The scenario's name: `pipe`, `vale`, …
     pub scenario: String,
@@ -99,12 +100,7 @@ pub struct Case {
 impl Case {
     /// Creates a case whose variable parts are all zero or `None`.
     pub fn new(scenario: &str, variant: &str, unit: Unit) -> Self {
-        let scenario = scenario.to_owned();
-        let variant = variant.to_owned();
-        let spin_us = None;
-        let addresses = None;
-        let foreign = None;
-        Self { scenario, variant, frame_bytes: 0, batch: 0, ports: 0, spin_us, addresses, foreign, unit }
+        Self { scenario: scenario.to_owned(), variant: variant.to_owned(), unit, ..Self::default() }
     }
 
     /// Returns the variant together with the parts of the case that have no column in the table.

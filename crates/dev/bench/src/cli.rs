@@ -123,15 +123,9 @@ fn run(cli: Cli) -> Result<ExitCode> {
         }
         Some(Command::Papers(options)) => papers::run(&options, out)?,
         Some(Command::Cost { paths, budgets, update }) => cost::run(&paths, &budgets, update, out)?,
-        Some(Command::Count { path, batch }) => {
-            cost::count(&path, batch)?;
-            true
-        }
+        Some(Command::Count { path, batch }) => cost::count(&path, batch).map(|()| true)?,
         Some(Command::Man { dir }) => man(&dir).map(|()| true)?,
-        None if cli.list => {
-            options::list(out)?;
-            true
-        }
+        None if cli.list => options::list(out).map(|()| true)?,
         None => options::run(&cli.options, out)?,
     };
     Ok(if worked { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -163,13 +163,10 @@ impl Session {
         self
     }
 
-    /// Replaces the measurement by the measurement that `wrap` builds around it.
-    pub fn wrapped<M: FnMut(Duration) -> Result<Sample> + 'static>(
-        mut self,
-        wrap: impl FnOnce(Measurement) -> M,
-    ) -> Self {
-        self.measuring = Box::new(wrap(self.measuring));
-        self
+    /// Replaces the measurement by `around`, which gets the original measurement as its first argument.
+    pub fn wrapped(self, mut around: impl FnMut(&mut Measurement, Duration) -> Result<Sample> + 'static) -> Self {
+        let mut inner = self.measuring;
+        Self { measuring: Box::new(move |window| around(&mut inner, window)), ..self }
     }
 
     /// Stops all parts. Contenders must return their sessions in this state.

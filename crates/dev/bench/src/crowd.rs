@@ -28,25 +28,23 @@ pub fn beside(case: &Case, session: Session) -> Result<Session> {
     let cpus = pin::allowed()?.len();
     let is_p99 = case.variant.ends_with(P99);
     let all = [&own[..], &[crowd.pid()]].concat();
-    let wrap = |mut inner: crate::contender::Measurement| {
-        move |window: Duration| {
-            interrupt::sleep(SETTLE)?;
-            // The foreign threads are part of the measurement, which shows how long programs wait for them.
-            let watch = Watch::start(&all, &[]);
-            let used = disturb::cpu_time(&own);
-            let start = Instant::now();
-            let mut sample = inner(window)?;
-            let used = disturb::cpu_time(&own).saturating_sub(used);
-            let time = start.elapsed() * cpus as u32;
-            sample.disturbance = watch.finish();
-            sample.cpu_percent = Some(100.0 * used.as_secs_f64() / time.as_secs_f64().max(1e-9));
-            if let Some(times) = sample.latencies.as_ref().filter(|_| is_p99) {
-                sample.value = times.value_at_quantile(0.99) as f64 / 1000.0;
-            }
-            Ok(sample)
+    let session = session.wrapped(move |inner, window| {
+        interrupt::sleep(SETTLE)?;
+        // The foreign threads are part of the measurement, which shows how long programs wait for them.
+        let watch = Watch::start(&all, &[]);
+        let used = disturb::cpu_time(&own);
+        let start = Instant::now();
+        let mut sample = inner(window)?;
+        let used = disturb::cpu_time(&own).saturating_sub(used);
+        let time = start.elapsed() * cpus as u32;
+        sample.disturbance = watch.finish();
+        sample.cpu_percent = Some(100.0 * used.as_secs_f64() / time.as_secs_f64().max(1e-9));
+        if let Some(times) = sample.latencies.as_ref().filter(|_| is_p99) {
+            sample.value = times.value_at_quantile(0.99) as f64 / 1000.0;
         }
-    };
-    Ok(session.wrapped(wrap).with(&crowd))
+        Ok(sample)
+    });
+    Ok(session.with(&crowd))
 }
 
 /// Runs threads that are continuously busy.

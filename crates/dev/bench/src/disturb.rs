@@ -157,29 +157,22 @@ fn ksoftirqd() -> impl Iterator<Item = u32> {
 
 /// Returns the processes, including kernel threads, whose name starts with `prefix`.
 pub fn processes_named(prefix: &str) -> Vec<u32> {
-    processes().filter(|pid| comm(&format!("/proc/{pid}")).is_some_and(|name| name.starts_with(prefix))).collect()
+    tasks_named("/proc", &[prefix]).collect()
 }
 
-fn processes() -> impl Iterator<Item = u32> {
-    fs::read_dir("/proc").into_iter().flatten().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-}
-
-fn comm(folder: &str) -> Option<String> {
-    fs::read_to_string(format!("{folder}/comm")).ok()
+/// Returns the tasks of a folder in `/proc` whose name starts with one of `prefixes`.
+fn tasks_named(folder: &str, prefixes: &[&str]) -> impl Iterator<Item = u32> {
+    let tasks = fs::read_dir(folder).into_iter().flatten().flatten();
+    let named = tasks.filter(|task| {
+        let name = fs::read_to_string(task.path().join("comm"));
+        name.is_ok_and(|name| prefixes.iter().any(|prefix| name.starts_with(prefix)))
+    });
+    named.filter_map(|task| task.file_name().to_str()?.parse().ok())
 }
 
 /// Returns the threads of `pid` whose name starts with one of `prefixes`, as `(pid, tid)`.
 pub fn threads_named(pid: u32, prefixes: &[&str]) -> Vec<(u32, u32)> {
-    fs::read_dir(format!("/proc/{pid}/task"))
-        .into_iter()
-        .flatten()
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok())
-        .filter(|tid| {
-            comm(&format!("/proc/{pid}/task/{tid}"))
-                .is_some_and(|name| prefixes.iter().any(|prefix| name.starts_with(prefix)))
-        })
-        .map(|tid| (pid, tid))
-        .collect()
+    tasks_named(&format!("/proc/{pid}/task"), prefixes).map(|tid| (pid, tid)).collect()
 }
 
 /// Returns user + nice + system + irq + softirq + steal from the first line of `/proc/stat`. Steal time counts, because

@@ -15,7 +15,8 @@ pub enum BenchError {
         /// Why the step failed.
         source: io::Error,
     },
-    /// A program could not be started, failed, or printed output that cannot be parsed; or a plot could not be drawn.
+    /// A program could not be started, failed, lost or duplicated frames, or printed output that cannot be parsed; or a
+    /// plot could not be drawn.
     #[error("{0}")]
     Program(String),
     /// A program did not print the expected text in time.
@@ -33,9 +34,6 @@ pub enum BenchError {
     /// No frame moved during a measurement.
     #[error("no frame passed {0}: check that its setup forwards frames")]
     NoTraffic(String),
-    /// Frames were lost or duplicated, so the figure would be wrong.
-    #[error("{0}")]
-    Miscounted(String),
     /// Frames arrived whose bytes differ from those that were sent.
     #[error("{who} delivered {frames} frames with corrupt content")]
     WrongBytes {

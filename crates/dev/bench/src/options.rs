@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 
@@ -11,8 +11,8 @@ use crate::contender::Contender;
 use crate::error::{BenchError, Result};
 use crate::measure::Measure;
 use crate::progress::Progress;
-use crate::record::Line;
-use crate::runner::run_case;
+use crate::record::{Line, to_json};
+use crate::runner::{HeldSessions, run_case};
 use crate::scenarios::{self, Scenario};
 use crate::{interrupt, pin, rivals, table};
 
@@ -85,12 +85,14 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<bool> {
     let _guard = interrupt::Guard::install()?;
     let steps = cases.iter().map(|(_, case)| 1 + peers.iter().filter(|peer| peer.fits(case)).count());
     let progress = Progress::new((steps.sum::<usize>() * plan.runs) as u64);
-    let mut save = options.save.as_deref().map(create).transpose()?;
+    let create = |path: &PathBuf| File::create(path).map_err(BenchError::io(format!("creating {}", path.display())));
+    let mut save = options.save.as_ref().map(create).transpose()?;
     let mut all = Vec::new();
     for (scenario, case) in &cases {
         let ours = (!options.peers_only).then(|| scenario.ours());
         let contenders: Vec<&Contender> = ours.iter().chain(peers.iter().filter(|peer| peer.fits(case))).collect();
-        let lines = run_case(case, &contenders, options.peers_only, &cpus, plan, &progress)?;
+        let lines =
+            run_case(case, &contenders, &mut HeldSessions::default(), options.peers_only, &cpus, plan, &progress)?;
         if options.json {
             write_json(&lines, out)?;
         }
@@ -106,13 +108,9 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<bool> {
     Ok(all.iter().any(|line| matches!(line, Line::Record(_))))
 }
 
-fn create(path: &Path) -> Result<File> {
-    File::create(path).map_err(BenchError::io(format!("creating {}", path.display())))
-}
-
 fn write_json(lines: &[Line], out: &mut dyn Write) -> Result<()> {
     for line in lines {
-        let text = line.to_json()?;
+        let text = to_json(line)?;
         writeln!(out, "{text}").and_then(|()| out.flush()).map_err(BenchError::io("writing a result"))?;
     }
     Ok(())

@@ -166,11 +166,6 @@ pub enum Line {
 }
 
 impl Line {
-    /// Formats the line as JSON, without a line feed.
-    pub fn to_json(&self) -> Result<String> {
-        to_json(self)
-    }
-
     /// Returns the record if the line is one.
     pub fn into_record(self) -> Option<Record> {
         if let Self::Record(record) = self { Some(*record) } else { None }
@@ -185,7 +180,7 @@ pub fn read_lines(text: &str, from: &Path) -> Result<Vec<Line>> {
     numbered.map(read).collect()
 }
 
-/// Formats a result as JSON.
+/// Formats a result as JSON, without a line feed.
 pub fn to_json(result: &impl Serialize) -> Result<String> {
     serde_json::to_string(result).map_err(|e| BenchError::Usage(format!("cannot write a result as JSON: {e}")))
 }
@@ -226,7 +221,7 @@ pub(crate) mod tests {
     /// Objective: every documented field is present, in one flat object, with the documented names and units.
     #[test]
     fn agreed_fields_are_flat() {
-        let json = Line::Record(Box::new(sample(Some("dpdk-memif")))).to_json().expect("finite");
+        let json = to_json(&Line::Record(Box::new(sample(Some("dpdk-memif"))))).expect("finite");
         assert!(!json.contains('\n'));
         let value: serde_json::Value = serde_json::from_str(&json).expect("own output");
         for field in [
@@ -262,10 +257,10 @@ pub(crate) mod tests {
         for line in
             [Line::Record(Box::new(sample(None))), Line::Record(Box::new(sample(Some("p")))), Line::Skipped(skipped)]
         {
-            let json = line.to_json().expect("finite");
+            let json = to_json(&line).expect("finite");
             assert_eq!(serde_json::from_str::<Line>(&json).expect("own output"), line);
         }
-        assert!(!Line::Record(Box::new(sample(None))).to_json().expect("finite").contains("peer"));
+        assert!(!to_json(&Line::Record(Box::new(sample(None)))).expect("finite").contains("peer"));
     }
 
     /// Objective: units have the documented names.

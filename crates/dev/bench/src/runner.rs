@@ -27,6 +27,12 @@ pub const LINE_NS: &str = "line_ns";
 struct Entrant<'a> {
     who: &'a Contender,
     session: Session,
+    runs: Runs,
+}
+
+/// The runs of an entrant.
+#[derive(Default)]
+struct Runs {
     values: Vec<f64>,
     latencies: Option<Histogram<u64>>,
     shares: Vec<f64>,
@@ -50,9 +56,9 @@ impl Entrant<'_> {
                 best = next;
             }
         }
-        self.disturbed |= best.disturbance.spoils();
-        self.values.push(best.value);
-        self.shares.extend(best.cpu_percent);
+        self.runs.disturbed |= best.disturbance.spoils();
+        self.runs.values.push(best.value);
+        self.runs.shares.extend(best.cpu_percent);
         self.keep_latencies(best.latencies);
         Ok(())
     }
@@ -63,12 +69,12 @@ impl Entrant<'_> {
         let sample = self.session.measure(window);
         self.session.pause()?;
         let mut sample = sample?;
-        self.facts = std::mem::take(&mut sample.facts);
+        self.runs.facts = std::mem::take(&mut sample.facts);
         Ok(sample)
     }
 
     fn keep_latencies(&mut self, more: Option<Histogram<u64>>) {
-        match (&mut self.latencies, more) {
+        match (&mut self.runs.latencies, more) {
             // Both histograms have the same bounds, so adding cannot fail; if it did, the first one would remain.
             (Some(all), Some(more)) => drop(all.add(more)),
             (kept, more) => *kept = more.or(kept.take()),
@@ -76,37 +82,26 @@ impl Entrant<'_> {
     }
 
     fn percentiles(&self) -> Vec<(f64, f64)> {
-        let Some(all) = &self.latencies else { return Vec::new() };
+        let Some(all) = &self.runs.latencies else { return Vec::new() };
         PERCENTILES.iter().map(|&percent| (percent, all.value_at_percentile(percent) as f64 / 1000.0)).collect()
     }
 
     fn cpu_percent(&self) -> Option<f64> {
-        Summary::of(&self.shares).map(|shares| shares.median)
+        Summary::of(&self.runs.shares).map(|shares| shares.median)
     }
 
     fn summary(&self) -> Result<Summary> {
-        Summary::of(&self.values).ok_or_else(|| BenchError::NoTraffic(self.who.name.to_owned()))
+        Summary::of(&self.runs.values).ok_or_else(|| BenchError::NoTraffic(self.who.name.to_owned()))
     }
 }
 
 /// Measures `case` with the first of `contenders` that can run, against each of the other contenders; if `alone` is
 /// true, measures each contender by itself.
 ///
-/// A contender that cannot run yields a `skipped` line; the other contenders run.
+/// Reuses the sessions in `held`, left by an earlier case, that can also measure this case. Afterwards, `held` contains
+/// the sessions that can change to another case. A contender that cannot run yields a `skipped` line; the other
+/// contenders run.
 pub fn run_case(
-    case: &Case,
-    contenders: &[&Contender],
-    alone: bool,
-    cpus: &[usize],
-    plan: Plan,
-    progress: &Progress,
-) -> Result<Vec<Line>> {
-    run_next(case, contenders, &mut HeldSessions::default(), alone, cpus, plan, progress)
-}
-
-/// Like [`run_case`], but reuses the sessions in `held`, left by an earlier case, that can also measure this case.
-/// Afterwards, `held` contains the sessions that can change to another case.
-pub fn run_next(
     case: &Case,
     contenders: &[&Contender],
     held: &mut HeldSessions,
@@ -183,18 +178,7 @@ impl Round<'_> {
             Some(session) => session,
             None => crowd::beside(self.case, who.start(self.case, self.cpus)?)?,
         };
-        let values = Vec::new();
-        let shares = Vec::new();
-        let mut entrant = Entrant {
-            who,
-            session,
-            values,
-            latencies: None,
-            shares,
-            disturbed: false,
-            hops: Vec::new(),
-            facts: Vec::new(),
-        };
+        let mut entrant = Entrant { who, session, runs: Runs::default() };
         entrant.attempt(self.plan.warm_up)?;
         Ok(entrant)
     }
@@ -206,7 +190,7 @@ impl Round<'_> {
             for mut entrant in ready {
                 let name = entrant.who.name;
                 self.progress.say(format!("{}: run {run} of {}, {name}", self.case, self.plan.runs));
-                entrant.hops.extend(hop::nanoseconds(self.cpus));
+                entrant.runs.hops.extend(hop::nanoseconds(self.cpus));
                 match entrant.run(self.plan) {
                     Ok(()) => going.push(entrant),
                     Err(error) => lines.push(self.skipped(name, error)?),
@@ -244,10 +228,11 @@ fn records(case: &Case, ready: &[Entrant<'_>], alone: bool) -> Result<Vec<Record
 
 fn record(case: &Case, entrant: &Entrant<'_>, peer: Option<&Entrant<'_>>) -> Result<Record> {
     let summary = entrant.summary()?;
-    let facts = |of: &Entrant<'_>| of.session.facts.iter().chain(&of.facts).cloned().collect::<Facts>();
+    let facts = |of: &Entrant<'_>| of.session.facts.iter().chain(&of.runs.facts).cloned().collect::<Facts>();
     let mut context: BTreeMap<String, String> = facts(entrant).into_iter().collect();
     context.extend(peer.map(facts).unwrap_or_default());
-    let hops = entrant.hops.iter().chain(peer.iter().flat_map(|peer| &peer.hops)).copied().collect::<Vec<_>>();
+    let hops =
+        entrant.runs.hops.iter().chain(peer.iter().flat_map(|peer| &peer.runs.hops)).copied().collect::<Vec<_>>();
     context.extend(Summary::of(&hops).map(|hops| (LINE_NS.to_owned(), format!("{:.0} - {:.0}", hops.min, hops.max))));
     Ok(Record {
         case: case.clone(),
@@ -255,7 +240,7 @@ fn record(case: &Case, entrant: &Entrant<'_>, peer: Option<&Entrant<'_>>) -> Res
         summary,
         cores: entrant.session.cores.clone(),
         touched: entrant.session.touched,
-        disturbed: entrant.disturbed,
+        disturbed: entrant.runs.disturbed,
         percentiles: entrant.percentiles(),
         cpu_percent: entrant.cpu_percent(),
         against: peer.map(|peer| against(case, summary, peer)).transpose()?,
@@ -274,7 +259,7 @@ fn against(case: &Case, ours: Summary, peer: &Entrant<'_>) -> Result<Against> {
         ratio: case.unit.ratio(ours.median, theirs.median),
         peer_cores: peer.session.cores.clone(),
         peer_touched: peer.session.touched,
-        peer_disturbed: peer.disturbed,
+        peer_disturbed: peer.runs.disturbed,
         peer_percentiles: peer.percentiles(),
         peer_cpu_percent: peer.cpu_percent(),
     })

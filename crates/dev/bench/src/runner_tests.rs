@@ -81,7 +81,8 @@ fn pretender(name: &'static str, diary: &Diary, values: &[f64]) -> Contender {
 
 fn run(contenders: &[&Contender], alone: bool) -> Vec<Line> {
     let plan = Plan { runs: 3, window: Duration::ZERO, warm_up: Duration::ZERO, repeats: 5 };
-    run_case(&sample(None).case, contenders, alone, &[0], plan, &Progress::new(1)).expect("no interrupt")
+    run_case(&sample(None).case, contenders, &mut HeldSessions::default(), alone, &[0], plan, &Progress::new(1))
+        .expect("no interrupt")
 }
 
 fn only_record(lines: &[Line]) -> &Record {
@@ -197,7 +198,7 @@ fn sessions_go_on() {
     let more = [("touched", &turning, 2), ("touched", &other, 2), ("touched", &turning, 3)];
     for (variant, who, expected) in steps.into_iter().chain(more) {
         let case = Case { variant: variant.into(), ..sample(None).case };
-        let lines = run_next(&case, &[who], &mut held, false, &[0], plan, &Progress::new(1)).expect("no interrupt");
+        let lines = run_case(&case, &[who], &mut held, false, &[0], plan, &Progress::new(1)).expect("no interrupt");
         assert_eq!(only_record(&lines).summary.runs, 1);
         assert_eq!(starts.get(), expected, "{variant}");
     }

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::error::{BenchError, Result};
+use crate::sys::read_if_present;
 
 /// Share of the budget by which a path may exceed its budget.
 const TOLERANCE: f64 = 0.02;
@@ -21,54 +22,23 @@ const HEAD: &str = "\
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Budgets(BTreeMap<String, BTreeMap<String, f64>>);
 
-/// The result of comparing a count with its budget. The value in a variant is the budget.
+/// The result of comparing a count with its budget.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Verdict {
-    /// The path has no budget.
-    Unknown,
-    /// The count equals the budget, within the tolerance.
-    Kept(f64),
-    /// The count is below the budget by more than the tolerance, so the budget should be lowered.
-    Cheaper(f64),
-    /// The count exceeds the budget by more than the tolerance.
-    Over(f64),
-}
-
-impl Verdict {
-    /// Returns the budget; `None` if the path has no budget.
-    pub fn budget(&self) -> Option<f64> {
-        match self {
-            Verdict::Unknown => None,
-            Verdict::Kept(budget) | Verdict::Cheaper(budget) | Verdict::Over(budget) => Some(*budget),
-        }
-    }
-
-    /// Returns true if the count does not exceed the budget by more than the tolerance.
-    pub fn is_kept(&self) -> bool {
-        matches!(self, Verdict::Kept(_) | Verdict::Cheaper(_))
-    }
-
-    /// Returns the note for the table.
-    pub fn words(&self) -> &'static str {
-        match self {
-            Verdict::Unknown => "NO BUDGET",
-            Verdict::Kept(_) => "",
-            Verdict::Cheaper(_) => "cheaper: lower the budget",
-            Verdict::Over(_) => "OVER",
-        }
-    }
+pub struct Verdict {
+    /// The budget; `None` if the path has no budget.
+    pub budget: Option<f64>,
+    /// Whether there is a budget, which the count does not exceed by more than the tolerance.
+    pub is_kept: bool,
+    /// The note for the table.
+    pub note: &'static str,
 }
 
 impl Budgets {
     /// Reads the file of budgets. If the file is missing, there are no budgets.
     pub fn read(file: &Path) -> Result<Budgets> {
-        match fs::read_to_string(file) {
-            Ok(text) => toml::from_str(&text)
-                .map(Budgets)
-                .map_err(|error| BenchError::Usage(format!("{}: {error}", file.display()))),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Budgets::default()),
-            Err(error) => Err(BenchError::io(format!("reading {}", file.display()))(error)),
-        }
+        let Some(text) = read_if_present(file)? else { return Ok(Budgets::default()) };
+        let parsed = toml::from_str(&text).map(Budgets);
+        parsed.map_err(|error| BenchError::Usage(format!("{}: {error}", file.display())))
     }
 
     /// Writes the file.
@@ -88,12 +58,14 @@ impl Budgets {
 
     /// Compares a cost with its budget.
     pub fn judge(&self, path: &str, batch: u32, cost: f64) -> Verdict {
-        match self.0.get(path).and_then(|batches| batches.get(&batch.to_string())) {
-            None => Verdict::Unknown,
-            Some(&budget) if cost > budget * (1.0 + TOLERANCE) => Verdict::Over(budget),
-            Some(&budget) if cost < budget * (1.0 - TOLERANCE) => Verdict::Cheaper(budget),
-            Some(&budget) => Verdict::Kept(budget),
-        }
+        let budget = self.0.get(path).and_then(|batches| batches.get(&batch.to_string())).copied();
+        let (is_kept, note) = match budget {
+            None => (false, "NO BUDGET"),
+            Some(budget) if cost > budget * (1.0 + TOLERANCE) => (false, "OVER"),
+            Some(budget) if cost < budget * (1.0 - TOLERANCE) => (true, "cheaper: lower the budget"),
+            Some(_) => (true, ""),
+        };
+        Verdict { budget, is_kept, note }
     }
 }
 
@@ -107,11 +79,12 @@ mod tests {
     fn a_path_over_its_budget_is_found() {
         let mut budgets = Budgets::default();
         budgets.set("pipe", 32, 100.0);
-        assert_eq!(budgets.judge("pipe", 32, 102.0), Verdict::Kept(100.0));
-        assert_eq!(budgets.judge("pipe", 32, 102.1), Verdict::Over(100.0));
-        assert_eq!(budgets.judge("pipe", 32, 90.0), Verdict::Cheaper(100.0));
-        assert_eq!(budgets.judge("pipe", 256, 1.0), Verdict::Unknown);
-        assert!(!Verdict::Unknown.is_kept() && !Verdict::Over(1.0).is_kept() && Verdict::Cheaper(1.0).is_kept());
+        let over = Verdict { budget: Some(100.0), is_kept: false, note: "OVER" };
+        let cheaper = Verdict { budget: Some(100.0), is_kept: true, note: "cheaper: lower the budget" };
+        assert_eq!(budgets.judge("pipe", 32, 102.0), Verdict { note: "", ..cheaper });
+        assert_eq!(budgets.judge("pipe", 32, 102.1), over);
+        assert_eq!(budgets.judge("pipe", 32, 90.0), cheaper);
+        assert_eq!(budgets.judge("pipe", 256, 1.0), Verdict { budget: None, is_kept: false, note: "NO BUDGET" });
     }
 
     /// Objective: a file that was written can be read again; a file with other content is refused.

@@ -148,11 +148,11 @@ pub fn run(names: &[String], file: &Path, update: bool, out: &mut dyn Write) -> 
                 budgets.set(path.name, batch, cost);
             }
             let verdict = budgets.judge(path.name, batch, cost);
-            kept &= verdict.is_kept();
-            let budget = verdict.budget().map_or_else(|| "-".into(), |budget| format!("{budget:.1}"));
+            kept &= verdict.is_kept;
+            let budget = verdict.budget.map_or_else(|| "-".into(), |budget| format!("{budget:.1}"));
             let batch = batch.to_string();
             let cost = format!("{cost:.1}");
-            table.add_row([path.name.into(), batch, cost, budget, verdict.words().into(), path.about.into()]);
+            table.add_row([path.name.into(), batch, cost, budget, verdict.note.into(), path.about.into()]);
         }
     }
     for column in 1..4 {
@@ -173,7 +173,7 @@ fn least(path: &NamedPath, batch: u32, budgets: &Budgets) -> Result<f64> {
     let mut least = f64::INFINITY;
     for _ in 0..TRIES {
         least = least.min(counted(path, batch)?);
-        if budgets.judge(path.name, batch, least).is_kept() {
+        if budgets.judge(path.name, batch, least).is_kept {
             break;
         }
     }

@@ -1,8 +1,7 @@
 //! The results of a figure so far. They are in a file with a line for each measured case. After an interruption, the
 //! cases that the file does not contain are measured.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -11,6 +10,7 @@ use crate::case::Case;
 use crate::error::{BenchError, Result};
 use crate::record::{Line, Record, to_json};
 use crate::runner::LINE_NS;
+use crate::sys::{append_line, read_if_present};
 use crate::table::{as_record, as_skipped};
 
 /// The version of the file format. It increases when the format changes so that old versions cannot read it.
@@ -60,12 +60,8 @@ impl Kept {
         if again {
             remove(&path)?;
         }
-        let all = match fs::read_to_string(&path) {
-            Ok(text) => read(&text, &path)?,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-            Err(error) => return Err(BenchError::io(format!("reading {}", path.display()))(error)),
-        };
-        Ok(Kept { path, all })
+        let all = read_if_present(&path)?.map(|text| read(&text, &path)).transpose()?;
+        Ok(Kept { all: all.unwrap_or_default(), path })
     }
 
     /// Returns whether there are no results.
@@ -82,16 +78,10 @@ impl Kept {
     /// other work disturbed the new results more.
     pub fn add(&mut self, case: &Case, lines: Vec<Line>) -> Result<()> {
         let measured = Measured { case: case.clone(), lines };
-        let failed = || BenchError::io(format!("writing {}", self.path.display()));
         if let Some(folder) = self.path.parent() {
-            fs::create_dir_all(folder).map_err(failed())?;
+            fs::create_dir_all(folder).map_err(BenchError::io(format!("writing {}", self.path.display())))?;
         }
-        let is_new = !self.path.exists();
-        let mut file: File = OpenOptions::new().create(true).append(true).open(&self.path).map_err(failed())?;
-        if is_new {
-            writeln!(file, "{}", to_json(&Head { papers: VERSION })?).map_err(failed())?;
-        }
-        writeln!(file, "{}", to_json(&measured)?).map_err(failed())?;
+        append_line(&self.path, &to_json(&Head { papers: VERSION })?, &to_json(&measured)?)?;
         replace(&mut self.all, measured);
         Ok(())
     }

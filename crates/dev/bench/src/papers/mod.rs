@@ -39,7 +39,7 @@ use crate::contender::Contender;
 use crate::error::{BenchError, Result};
 use crate::measure::{Measure, Plan};
 use crate::progress::Progress;
-use crate::runner::{HeldSessions, run_next};
+use crate::runner::{HeldSessions, run_case};
 use crate::scenarios::{self, Scenario};
 use crate::sys::scratch;
 use crate::{interrupt, pin, rivals};
@@ -240,7 +240,7 @@ impl PapersPlan {
             for (number, step) in todo {
                 let ours = step.scenario.ours();
                 let contenders: Vec<&Contender> = std::iter::once(&ours).chain(step.peers(&self.peers)).collect();
-                let lines = run_next(&step.case, &contenders, &mut held, false, &cpus, self.plan, &progress)?;
+                let lines = run_case(&step.case, &contenders, &mut held, false, &cpus, self.plan, &progress)?;
                 all[number].kept.add(&step.case, lines)?;
             }
         }

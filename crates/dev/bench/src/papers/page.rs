@@ -9,7 +9,7 @@ use super::kept::Kept;
 use super::versions::{self, VersionTable};
 use super::{FigureResults, shapes};
 use crate::error::{BenchError, Result};
-use crate::report::plot::{Plot, draw};
+use crate::report::plot::draw;
 
 /// The folder of the plots, beside the page.
 const PLOTS: &str = "plots/papers";
@@ -79,16 +79,14 @@ fn section(figure: &PaperFigure, kept: &Kept, versions: &VersionTable) -> String
 pub fn write(path: &Path, text: &str, all: &[FigureResults]) -> Result<()> {
     let plots = path.parent().unwrap_or(Path::new(".")).join(PLOTS);
     fs::create_dir_all(&plots).map_err(BenchError::io(format!("creating {}", plots.display())))?;
-    for plot in all.iter().flat_map(|one| plots_of(one.figure, &one.kept)) {
-        let file = plots.join(&plot.file_name);
-        draw(plot, &file)?;
+    for FigureResults { figure, kept, .. } in all {
+        for plot in figure.tables.iter().enumerate().filter_map(|(number, table)| plot_of(figure, number, table, kept))
+        {
+            let file = plots.join(&plot.file_name);
+            draw(plot, &file)?;
+        }
     }
     fs::write(path, text).map_err(BenchError::io(format!("writing {}", path.display())))
-}
-
-fn plots_of(figure: &PaperFigure, kept: &Kept) -> Vec<Plot> {
-    let tables = figure.tables.iter().enumerate();
-    tables.filter_map(|(number, table)| plot_of(figure, number, table, kept)).collect()
 }
 
 /// Describes this machine: number and model of its processors, and the kernel's release.

@@ -126,26 +126,16 @@ pub struct Table {
     pub facts: &'static [(&'static str, &'static str)],
 }
 
-/// A measured figure, in its column's unit.
-#[derive(Clone, Copy, Debug)]
-pub struct MeasuredCell {
-    /// The median of the runs.
-    pub median: f64,
-    /// The smallest figure of a run.
-    pub min: f64,
-    /// The largest figure of a run.
-    pub max: f64,
-    /// Whether other work on the machine disturbed a run.
-    pub disturbed: bool,
-}
-
 impl Table {
+    /// A table without title, columns and rows, with absolute values.
+    pub const PLAIN: Table = Table { title: "", columns: &[], rows: &[], base: None, facts: &[] };
+
     /// Returns a contender's figure, converted to a column's unit.
-    pub fn cell(&self, column: &Column, contender: &str, kept: &Kept) -> Option<MeasuredCell> {
+    pub fn cell(&self, column: &Column, contender: &str, kept: &Kept) -> Option<Value> {
         let value = column.value(kept, contender)?;
         let read = |of: f64| column.reading.of(of, value.case.unit, value.case.frame_bytes);
         let [median, min, max] = [value.median, value.min, value.max].map(read);
-        Some(MeasuredCell { median, min, max, disturbed: value.disturbed })
+        Some(Value { median, min, max, ..value })
     }
 
     /// Returns the values of the base row in a column: the measured value and the published value.

@@ -1,8 +1,6 @@
 //! The rates of netvale's versions in the PVP test (a generator, a vhost port and a guest that forwards): a table in
 //! the repository, to which each release appends a row.
 
-use std::fs::{self, OpenOptions};
-use std::io::{ErrorKind, Write};
 use std::path::Path;
 use std::process::Command;
 
@@ -10,6 +8,7 @@ use super::kept::Kept;
 use crate::error::{BenchError, Result};
 use crate::record::figure;
 use crate::sys::child::run;
+use crate::sys::{append_line, read_if_present};
 
 /// The figure that measures the rates and shows the table.
 pub const FIGURE: &str = "4.3";
@@ -27,11 +26,7 @@ pub struct VersionTable {
 impl VersionTable {
     /// Reads the table from its file; if the file does not exist, the table has no rows.
     pub fn read(path: &Path) -> Result<VersionTable> {
-        match fs::read_to_string(path) {
-            Ok(text) => parse(&text, path),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(VersionTable::default()),
-            Err(error) => Err(BenchError::io(format!("reading {}", path.display()))(error)),
-        }
+        read_if_present(path)?.map_or_else(|| Ok(VersionTable::default()), |text| parse(&text, path))
     }
 
     /// Formats the table as Markdown.
@@ -63,11 +58,7 @@ pub fn append(path: &Path, version: &str, machine: &str, kept: &Kept) -> Result<
     let date = run(Command::new("date").arg("+%F"))?;
     let commit = run(Command::new("git").args(["rev-parse", "--short=12", "HEAD"]))?;
     let row = row([version, date.trim(), commit.trim(), machine], kept)?;
-    let failed = || BenchError::io(format!("writing {}", path.display()));
-    let is_new = !path.exists();
-    let mut file = OpenOptions::new().create(true).append(true).open(path).map_err(failed())?;
-    let head = if is_new { format!("{HEAD}\n") } else { String::new() };
-    writeln!(file, "{head}{row}").map_err(failed())
+    append_line(path, HEAD, &row)
 }
 
 fn row(origin: [&str; 4], kept: &Kept) -> Result<String> {

@@ -19,9 +19,7 @@ pub fn peers() -> Vec<Contender> {
 }
 
 fn start(case: &Case, cores: Cores) -> Result<Session> {
-    let namespace = Netns::new()?;
-    namespace.silence_ipv6()?;
-    namespace.veth("p0", "p1")?;
+    let namespace = Netns::with_wire()?;
     if case.foreign.is_some() {
         return packets::start(case, namespace);
     }

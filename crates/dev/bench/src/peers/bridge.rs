@@ -22,7 +22,7 @@ pub fn peers() -> Vec<Contender> {
 }
 
 fn start(who: &'static str, case: &Case, cores: Cores, end: fn(&Netns, usize) -> Result<End>) -> Result<Session> {
-    let namespace = Netns::new()?;
+    let namespace = Netns::silent()?;
     namespace.ip("link add br0 type bridge mcast_snooping 0")?;
     if case.foreign.is_some() {
         (0..2).try_for_each(|own| veth_pair(&namespace, own))?;
@@ -53,7 +53,6 @@ enum End {
 
 /// Creates a veth pair from the bridge to an application.
 fn veth_pair(namespace: &Netns, own: usize) -> Result<()> {
-    namespace.silence_ipv6()?;
     namespace.ip(&format!("link add p{own} type veth peer name b{own}"))?;
     namespace.ip(&format!("link set b{own} master br0"))?;
     namespace.ip(&format!("link set b{own} up"))?;
@@ -71,7 +70,6 @@ impl End {
     }
 
     fn tap(namespace: &Netns, own: usize) -> Result<End> {
-        namespace.silence_ipv6()?;
         let name = format!("t{own}");
         let device = namespace.inside(|| TapDevice::create(&name))?;
         namespace.ip(&format!("link set {name} master br0"))?;

@@ -1,7 +1,5 @@
 //! A sender on a UDP socket, in a process of its own: one datagram or many per call.
 
-use std::net::UdpSocket;
-
 use netvale_wire::build::UDP4_PAYLOAD;
 
 use crate::prelude::*;
@@ -24,10 +22,7 @@ pub struct UdpWay {
 /// Sends as fast as the kernel accepts datagrams.
 pub fn send(context: &Context) -> Result<()> {
     let UdpWay { to, frame_bytes, is_batched } = context.arguments()?;
-    let opened = UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
-        socket.connect(&to)?;
-        Ok(socket)
-    });
+    let opened = sys::udp_between("0.0.0.0:0", &to);
     let socket = opened.map_err(BenchError::io(format!("opening a UDP socket to {to}")))?;
     let payload = vec![0u8; (frame_bytes as usize).saturating_sub(UDP4_PAYLOAD)];
     context.ready()?;

@@ -53,15 +53,8 @@ pub fn session(
 fn ring(who: &'static str, forward: &str, best: u32, case: &Case, Cores(first, second): Cores) -> Result<Session> {
     let place = Place::new(1, 0)?;
     let burst = case.burst(best);
-    let arguments = Arguments {
-        name: "ring",
-        cores: &[first, second],
-        vdevs: &["net_ring0".to_owned(), "net_ring1".to_owned()],
-        forward,
-        frame_bytes: case.frame_bytes,
-        burst,
-        ..Arguments::default()
-    };
+    let rings = ["net_ring0", "net_ring1"].map(str::to_owned);
+    let arguments = Arguments { burst, ..Arguments::new("ring", case, &[first, second], &rings, forward) };
     let process = Testpmd::start(&arguments, &place, &["start tx_first 32"])?;
     let words = format!("one thread each on CPUs {first} and {second}, both directions");
     let mut session = session(who, case, place, words, &process, Vec::new())?;
@@ -77,16 +70,7 @@ fn memif(who: &'static str, zero_copy: &str, case: &Case, Cores(first, second): 
     let start = |role: &str, more: &str, core: usize, forward: &str| {
         let socket = place.file("memif.sock");
         let device = format!("net_memif0,role={role},id=0,socket={socket},socket-abstract=no,rsize=10{more}");
-        let arguments = Arguments {
-            name: role,
-            cores: &[core],
-            vdevs: &[device],
-            single_file: true,
-            forward,
-            frame_bytes: case.frame_bytes,
-            burst,
-            ..Arguments::default()
-        };
+        let arguments = Arguments { burst, ..Arguments::new(role, case, &[core], &[device], forward) };
         Testpmd::start(&arguments, &place, &[])
     };
     let sender = start("server", "", first, "txonly")?;

@@ -37,8 +37,7 @@ fn attached(hub: &Netns, host: u8) -> Result<Netns> {
     let namespace = Netns::new()?;
     hub.ip(&format!("link add v{host} type veth peer name eth0 netns {}", namespace.path()))?;
     hub.ip(&format!("link set v{host} master br0 up"))?;
-    namespace.ip(&format!("addr add 10.77.0.{host}/24 dev eth0"))?;
-    namespace.ip("link set eth0 up")?;
+    namespace.set_up("eth0", &format!("10.77.0.{host}/24"))?;
     Ok(namespace)
 }
 

@@ -59,15 +59,9 @@ pub fn ports(case: &Case, core: usize, sockets: &[String; 2], place: &Place, in_
     };
     let [first, second] = ADDRESSES;
     let arguments = Arguments {
-        name: "ports",
-        cores: &[core],
-        vdevs: &[device(0, first), device(1, second)],
-        single_file: true,
-        forward: "mac",
-        frame_bytes: case.frame_bytes,
         burst: case.burst(BEST_BURST),
-        more: &[format!("--eth-peer=0,{second}"), format!("--eth-peer=1,{first}")],
-        ..Arguments::default()
+        more: vec![format!("--eth-peer=0,{second}"), format!("--eth-peer=1,{first}")],
+        ..Arguments::new("ports", case, &[core], &[device(0, first), device(1, second)], "mac")
     };
     Testpmd::start(&arguments, place, &[])
 }

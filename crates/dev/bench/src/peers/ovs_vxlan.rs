@@ -84,8 +84,7 @@ fn join(switch: &Switch, underlay: &Underlay, host: usize) -> Result<()> {
     ))?;
     let namespace = &underlay.hosts[host];
     namespace.ip(&format!("addr del {local}/24 dev {INTERFACE}"))?;
-    namespace.ip(&format!("addr add {local}/24 dev phy"))?;
-    namespace.ip("link set phy up")?;
+    namespace.set_up("phy", &format!("{local}/24"))?;
     switch.ask(&format!("tnl/neigh/set phy {remote} {}", bridge_address(1 - host))).map(drop)
 }
 

@@ -61,11 +61,9 @@ pub struct Arguments<'a> {
     /// A name that no other process with the same folder has.
     pub name: &'a str,
     /// The CPUs: each has a forwarding thread, and the first also runs the main thread.
-    pub cores: &'a [usize],
+    pub cores: Vec<usize>,
     /// The virtual devices.
-    pub vdevs: &'a [String],
-    /// Whether to pass `--single-file-segments`, which virtio-user and memif need.
-    pub single_file: bool,
+    pub vdevs: Vec<String>,
     /// The forwarding mode (`--forward-mode`), such as `io`, `mac` or `rxonly`.
     pub forward: &'a str,
     /// Length of generated frames, without FCS.
@@ -73,14 +71,20 @@ pub struct Arguments<'a> {
     /// Frames per burst.
     pub burst: u32,
     /// Further arguments for the application.
-    pub more: &'a [String],
+    pub more: Vec<String>,
     /// Further arguments for DPDK's environment.
     pub eal: &'a [&'a str],
     /// The network namespace in which the process is started; `None`: the namespace of the calling process.
     pub namespace: Option<&'a Netns>,
 }
 
-impl Arguments<'_> {
+impl<'a> Arguments<'a> {
+    /// Creates arguments with testpmd's default burst of 32 frames.
+    pub fn new(name: &'a str, case: &Case, cores: &[usize], vdevs: &[String], forward: &'a str) -> Self {
+        let frame_bytes = case.frame_bytes;
+        Self { name, cores: cores.into(), vdevs: vdevs.into(), forward, frame_bytes, burst: 32, ..Self::default() }
+    }
+
     fn lcores(&self) -> String {
         let main = format!("0@{}", self.cores.first().copied().unwrap_or(0));
         let workers = self.cores.iter().enumerate().map(|(index, core)| format!("{}@{core}", index + 1));
@@ -96,10 +100,11 @@ impl Arguments<'_> {
         command.arg("-oL").args(program);
         command.args(["-v", "--lcores", &self.lcores(), "--no-pci", "--no-telemetry"]);
         command.args(["-m", &MEMORY.to_string(), "--huge-dir", &place.file("huge"), "--file-prefix", self.name]);
-        for vdev in self.vdevs {
+        for vdev in &self.vdevs {
             command.args(["--vdev", vdev]);
         }
-        if self.single_file {
+        // virtio-user and memif share memory by one descriptor.
+        if self.vdevs.iter().any(|vdev| vdev.starts_with("net_virtio_user") || vdev.starts_with("net_memif")) {
             command.arg("--single-file-segments");
         }
         command.args(self.eal);
@@ -108,7 +113,7 @@ impl Arguments<'_> {
         command.arg(format!("--txpkts={}", self.frame_bytes));
         command.arg(format!("--burst={}", self.burst));
         command.arg(format!("--nb-cores={}", self.cores.len()));
-        command.args(self.more);
+        command.args(&self.more);
         command
     }
 }
@@ -243,7 +248,7 @@ mod tests {
     /// Objective: every core has a forwarding thread, and the main thread shares the first core.
     #[test]
     fn lcores_share_the_first_core() {
-        let setup = Arguments { name: "a", cores: &[2, 5], ..Arguments::default() };
+        let setup = Arguments { name: "a", cores: vec![2, 5], ..Arguments::default() };
         assert_eq!(setup.lcores(), "0@2,1@2,2@5");
     }
 }

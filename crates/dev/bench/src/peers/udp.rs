@@ -25,8 +25,7 @@ fn start(who: &'static str, cores: Cores) -> Result<Session> {
     let far = Netns::new()?;
     near.ip(&format!("link add eth0 type veth peer name eth0 netns {}", far.path()))?;
     for (namespace, host) in [(&near, 1), (&far, 2)] {
-        namespace.ip(&format!("addr add 10.78.0.{host}/24 dev eth0"))?;
-        namespace.ip("link set eth0 up")?;
+        namespace.set_up("eth0", &format!("10.78.0.{host}/24"))?;
     }
     let here = near.inside(|| socket("10.78.0.1:7000", "10.78.0.2:7000"))?;
     let there = far.inside(|| socket("10.78.0.2:7000", "10.78.0.1:7000"))?;
@@ -36,11 +35,8 @@ fn start(who: &'static str, cores: Cores) -> Result<Session> {
 }
 
 fn socket(own: &str, other: &str) -> Result<UdpSocket> {
-    let made = UdpSocket::bind(own).and_then(|socket| {
-        socket.connect(other)?;
-        socket.set_read_timeout(Some(Duration::from_secs(1)))?;
-        Ok(socket)
-    });
+    let made = sys::udp_between(own, other)
+        .and_then(|socket| socket.set_read_timeout(Some(Duration::from_secs(1))).map(|()| socket));
     made.map_err(BenchError::io(format!("opening a UDP socket on {own}")))
 }
 

@@ -31,13 +31,11 @@ pub struct Underlay {
 impl Underlay {
     /// Creates both hosts; the kernel's work for each host is done on that host's core.
     pub fn new(case: &Case, cores: Cores) -> Result<Self> {
-        let hosts = [Netns::new()?, Netns::new()?];
+        let hosts = [Netns::silent()?, Netns::silent()?];
         let [near, far] = &hosts;
-        hosts.iter().try_for_each(Netns::silence_ipv6)?;
         near.ip(&format!("link add {INTERFACE} type veth peer name {INTERFACE} netns {}", far.path()))?;
         for (host, (index, core)) in hosts.iter().zip([(0, cores.0), (1, cores.1)]) {
-            host.ip(&format!("addr add {}/24 dev {INTERFACE}", vtep(index)))?;
-            host.ip(&format!("link set {INTERFACE} up"))?;
+            host.set_up(INTERFACE, &format!("{}/24", vtep(index)))?;
             if case.variant == CUT {
                 need(ETHTOOL, 2)?;
                 child::run(host.command("ethtool").args(["-K", INTERFACE, "tx-udp-segmentation", "off"]))?;

@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn results_become_a_page_with_plots() {
         let folder = tempfile::tempdir().expect("temporary folder");
-        let to_json = |record: Record| Line::Record(Box::new(record)).to_json().expect("finite");
+        let to_json = |record: Record| crate::record::to_json(&Line::Record(Box::new(record))).expect("finite");
         let text: Vec<String> = sweep().into_iter().map(to_json).collect();
         let file = write(folder.path(), &text.join("\n"));
         let written = report(&[file], &folder.path().join("out")).expect("good results");

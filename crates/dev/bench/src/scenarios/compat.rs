@@ -62,9 +62,7 @@ fn on_daemon(case: &Case, cores: Cores, sender: &str, receiver: &str) -> Result<
 
 /// Measures on a veth pair.
 fn on_veth(case: &Case, cores: Cores) -> Result<Session> {
-    let namespace = Netns::new()?;
-    namespace.silence_ipv6()?;
-    namespace.veth("p0", "p1")?;
+    let namespace = Netns::with_wire()?;
     let inside = Wrapper::Network(&namespace);
     let receiver = Worker::spawn(inside, PCAP_RECEIVER, Some(cores.1), &program(case, PathBuf::new(), "p1"))?;
     receiver.freeze()?;

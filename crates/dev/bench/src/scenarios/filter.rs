@@ -9,7 +9,6 @@
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 
 use super::*;
-use crate::contender::Measurement;
 use crate::counted::counted;
 use crate::frames::{self, UdpStation};
 use crate::peers::datagrams::UdpWay;
@@ -90,19 +89,17 @@ fn start(who: &'static str, case: &Case, cores: Cores, is_filtered: bool) -> Res
 
 /// Adds the numbers of passed and dropped frames to the session's samples.
 fn with_tallies(session: Session, who: &'static str, cable: Rc<Cable>) -> Session {
-    session.wrapped(move |mut inner: Measurement| {
-        move |window: Duration| {
-            let before = cable.tally()?;
-            let begun = Instant::now();
-            let sample = inner(window)?;
-            let after = cable.tally()?;
-            let seconds = begun.elapsed().as_secs_f64();
-            let passed = after.passed - before.passed;
-            let dropped = (after.judged - before.judged).saturating_sub(passed);
-            let mpps = |frames: u64| format!("{:.3}", frames as f64 / seconds / 1e6);
-            let sample = sample.fact(&format!("{who} passed"), mpps(passed));
-            Ok(sample.fact(&format!("{who} dropped"), mpps(dropped)))
-        }
+    session.wrapped(move |inner, window| {
+        let before = cable.tally()?;
+        let begun = Instant::now();
+        let sample = inner(window)?;
+        let after = cable.tally()?;
+        let seconds = begun.elapsed().as_secs_f64();
+        let passed = after.passed - before.passed;
+        let dropped = (after.judged - before.judged).saturating_sub(passed);
+        let mpps = |frames: u64| format!("{:.3}", frames as f64 / seconds / 1e6);
+        let sample = sample.fact(&format!("{who} passed"), mpps(passed));
+        Ok(sample.fact(&format!("{who} dropped"), mpps(dropped)))
     })
 }
 
@@ -139,9 +136,7 @@ struct Cable {
 
 impl Cable {
     fn new(case: &Case) -> Result<Cable> {
-        let namespace = Netns::new()?;
-        namespace.silence_ipv6()?;
-        namespace.veth("p0", "p1")?;
+        let namespace = Netns::with_wire()?;
         namespace.ip("link set p1 address 02:00:00:00:00:01")?;
         namespace.ip(&format!("addr add {STACK}/24 dev p1"))?;
         namespace.ip(&format!("neigh add {OUTSIDE} lladdr 02:00:00:00:00:02 dev p1 nud permanent"))?;

@@ -144,15 +144,12 @@ fn dpdk(site: &Site<'_>) -> Result<Program> {
     let place = Place::new(1, 0)?;
     let device = |i: usize, name: &str| format!("net_af_xdp{i},iface={name},start_queue=0,queue_count=1,busy_budget=0");
     let devices = site.choose(vec![device(0, "p0")], vec![device(0, "p1")], vec![device(0, "p1"), device(1, "p2")]);
+    let core = site.choose(site.cores.0, site.cores.1, site.cores.1);
+    let forward = site.choose("txonly", "rxonly", "io");
     let arguments = Arguments {
-        name: "nic",
-        cores: &[site.choose(site.cores.0, site.cores.1, site.cores.1)],
-        vdevs: &devices,
-        forward: site.choose("txonly", "rxonly", "io"),
-        frame_bytes: site.case.frame_bytes,
         burst: 64,
         namespace: Some(site.namespace),
-        ..Arguments::default()
+        ..Arguments::new("nic", site.case, &[core], &devices, forward)
     };
     let testpmd = Testpmd::start(&arguments, &place, &["start"])?;
     Ok(Program { testpmd: Some(testpmd.clone()), parts: vec![testpmd], place: Some(place), ..Program::default() })
@@ -165,9 +162,7 @@ fn start(
     cores: Cores,
     program: impl FnOnce(&Site<'_>) -> Result<Program>,
 ) -> Result<Session> {
-    let namespace = Netns::new()?;
-    namespace.silence_ipv6()?;
-    namespace.veth("p0", "p1")?;
+    let namespace = Netns::with_wire()?;
     namespace.veth("p2", "p3")?;
     let site = Site { case, cores, namespace: &namespace };
     let mut program = program(&site)?;

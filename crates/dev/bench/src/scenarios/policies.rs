@@ -7,7 +7,7 @@ mod one_thread;
 use kinds::{VLAN, text};
 use serde_json::{Map, Value, json};
 
-use super::vale::across;
+use super::vale::across_local;
 use super::*;
 
 /// The base of variants whose figure is the additional nanoseconds per frame, measured in one thread.
@@ -29,19 +29,13 @@ pub const SCENARIO: Scenario = Scenario {
 
 fn start(case: &Case, cores: Cores) -> Result<Session> {
     if case.is_across_a_switch() {
-        return across(
-            case,
-            0,
-            cores,
-            |daemon, name| daemon.port(name),
-            |daemon, ends| {
-                if !case.is_secured() {
-                    return Ok(());
-                }
-                secure(daemon, &ends.senders, FIRST_SENDER)?;
-                secure(daemon, &ends.receivers, 0)
-            },
-        );
+        return across_local(case, cores, |daemon, ends| {
+            if !case.is_secured() {
+                return Ok(());
+            }
+            secure(daemon, &ends.senders, FIRST_SENDER)?;
+            secure(daemon, &ends.receivers, 0)
+        });
     }
     if case.variant == LINK { one_thread::delay(case, cores) } else { one_thread::on_top(case, cores) }
 }

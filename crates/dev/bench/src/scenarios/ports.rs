@@ -7,7 +7,7 @@ use netvale_control::types::AttachParams;
 use tempfile::TempDir;
 
 use super::idle::{cpu_percent, memory_kib};
-use super::vale::across;
+use super::vale::across_local;
 use super::*;
 
 /// Numbers of idle ports that take no descriptors.
@@ -42,13 +42,7 @@ pub const SCENARIO: Scenario = Scenario {
 fn start(case: &Case, cores: Cores) -> Result<Session> {
     if case.variant == PAIR {
         let pair = Case { ports: 2, ..case.clone() };
-        return across(
-            &pair,
-            0,
-            cores,
-            |daemon, name| daemon.port(name),
-            |daemon, _| attach_idle(daemon, "null:i", case),
-        );
+        return across_local(&pair, cores, |daemon, _| attach_idle(daemon, "null:i", case));
     }
     let folder = sys::scratch("ports")?;
     let daemon = Daemon::start(None, cores.0, &format!("allow_dirs = [{:?}]\n", folder.path()))?;

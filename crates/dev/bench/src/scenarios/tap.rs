@@ -28,7 +28,6 @@ fn attached(daemon: &Daemon, hub: &Netns, host: u8) -> Result<Netns> {
     let tap = format!("nv{host}");
     daemon.attach(VALE, format!("tap:{tap}"), PortOptions::default())?;
     hub.ip(&format!("link set {tap} netns {}", namespace.path()))?;
-    namespace.ip(&format!("addr add 10.77.0.{host}/24 dev {tap}"))?;
-    namespace.ip(&format!("link set {tap} up"))?;
+    namespace.set_up(&tap, &format!("10.77.0.{host}/24"))?;
     Ok(namespace)
 }

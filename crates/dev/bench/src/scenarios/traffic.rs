@@ -299,7 +299,7 @@ impl Books {
         } else if wrong > 0 {
             Err(BenchError::WrongBytes { who: who.to_owned(), frames: wrong })
         } else if out > sent || sent - out > in_flight {
-            Err(BenchError::Miscounted(format!(
+            Err(BenchError::Program(format!(
                 "{who} sent {sent} frames, but {received} arrived and {dropped} were dropped: expected the same sum, \
                  except for at most {in_flight} frames in flight; repeat the run"
             )))
@@ -364,7 +364,7 @@ mod tests {
         assert!((good.drop_percent() - 10.0).abs() < 1e-9);
         assert!(matches!(Books { received: 0, ..good }.check("x"), Err(BenchError::NoTraffic(_))));
         assert!(matches!(Books { wrong: 1, ..good }.check("x"), Err(BenchError::WrongBytes { .. })));
-        assert!(matches!(Books { in_flight: 9, ..good }.check("x"), Err(BenchError::Miscounted(_))));
-        assert!(matches!(Books { received: 91, ..good }.check("x"), Err(BenchError::Miscounted(_))));
+        assert!(matches!(Books { in_flight: 9, ..good }.check("x"), Err(BenchError::Program(_))));
+        assert!(matches!(Books { received: 91, ..good }.check("x"), Err(BenchError::Program(_))));
     }
 }

@@ -30,7 +30,7 @@ pub const SCENARIO: Scenario = Scenario {
         if case.variant.starts_with("embedded") {
             return embedded::start(case, cores);
         }
-        across(case, 0, cores, |daemon, name| daemon.port(name), |_, _| Ok(()))
+        across_local(case, cores, |_, _| Ok(()))
     },
 };
 
@@ -107,6 +107,11 @@ pub fn across(
     let words = format!("applications of all ports take turns on CPU {}, worker on CPU {}", cores.0, cores.1);
     let session = Session::new(words, case.touches(), measuring).with(&daemon);
     Ok(session.fact("slots", slots).fact("bytes", Touch::of(case).words()))
+}
+
+/// Like [`across`], with local ports and frames without headers.
+pub fn across_local(case: &Case, cores: Cores, prepare: impl FnOnce(&Daemon, &Ends) -> Result<()>) -> Result<Session> {
+    across(case, 0, cores, |daemon, name| daemon.port(name), prepare)
 }
 
 /// Sends a frame from each station, so that the switch learns where the stations are.

@@ -96,18 +96,13 @@ impl Child {
             }
             interrupt::check()?;
             if state.ended || Instant::now() >= end {
-                return Err(self.silent(wanted, limit, &state.text));
+                let program = self.program.clone();
+                let output = tail(&state.text).to_owned();
+                return Err(BenchError::Silent { program, wanted: wanted.to_owned(), limit, output });
             }
             let slice = Duration::from_millis(100);
             state = self.output.grown.wait_timeout(state, slice).unwrap_or_else(PoisonError::into_inner).0;
         }
-    }
-
-    fn silent(&self, wanted: &str, limit: Duration, text: &str) -> BenchError {
-        let program = self.program.clone();
-        let wanted = wanted.to_owned();
-        let output = tail(text).to_owned();
-        BenchError::Silent { program, wanted, limit, output }
     }
 
     /// Stops the process and all its threads.

@@ -19,13 +19,32 @@ pub mod trees;
 pub mod worker;
 
 use std::env;
-use std::path::PathBuf;
+use std::fs::{self, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::net::{ToSocketAddrs, UdpSocket};
+use std::path::{Path, PathBuf};
 
 use crate::error::{BenchError, Result, Skip};
 
 /// Creates a temporary folder for sockets, databases and logs, which is removed on drop.
 pub fn scratch(purpose: &str) -> Result<tempfile::TempDir> {
     netvale_harness::daemon::scratch(purpose).map_err(|why| BenchError::io("creating a temporary folder")(why.source))
+}
+
+/// Reads a file; `None` if the file does not exist.
+pub fn read_if_present(path: &Path) -> Result<Option<String>> {
+    match fs::read_to_string(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        read => read.map(Some).map_err(BenchError::io(format!("reading {}", path.display()))),
+    }
+}
+
+/// Appends a line to a file. Creates the file with the line `head` if it does not exist.
+pub fn append_line(path: &Path, head: &str, line: &str) -> Result<()> {
+    let failed = || BenchError::io(format!("writing {}", path.display()));
+    let head = if path.exists() { String::new() } else { format!("{head}\n") };
+    let mut file = OpenOptions::new().create(true).append(true).open(path).map_err(failed())?;
+    writeln!(file, "{head}{line}").map_err(failed())
 }
 
 /// Returns the path of `program`, looked up in PATH and in the folders of administrators' programs; `None` if it is in
@@ -42,6 +61,13 @@ pub fn netvale() -> std::result::Result<PathBuf, Skip> {
     let own = env::current_exe().ok();
     let beside = own.and_then(|own| own.parent().map(|folder| folder.join(NAME))).filter(|file| file.is_file());
     beside.or_else(|| find_program(NAME)).ok_or(Skip::NotInstalled { program: NAME, package: "netvale: make build" })
+}
+
+/// Opens a UDP socket at `own` that sends to, and receives from, `other`.
+pub fn udp_between(own: impl ToSocketAddrs, other: impl ToSocketAddrs) -> std::io::Result<UdpSocket> {
+    let socket = UdpSocket::bind(own)?;
+    socket.connect(other)?;
+    Ok(socket)
 }
 
 /// What a contender needs to run.

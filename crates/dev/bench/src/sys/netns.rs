@@ -32,6 +32,24 @@ impl Netns {
         Ok(this)
     }
 
+    /// Creates a namespace without neighbour discovery on the interfaces that are added to it.
+    pub fn silent() -> Result<Self> {
+        let this = Self::new()?;
+        this.inside(|| {
+            // The file is absent if the kernel has no IPv6, which needs no setting.
+            let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
+            Ok(())
+        })?;
+        Ok(this)
+    }
+
+    /// Creates a namespace like [`Netns::silent`] with a veth pair, `p0` and `p1`.
+    pub fn with_wire() -> Result<Self> {
+        let this = Self::silent()?;
+        this.veth("p0", "p1")?;
+        Ok(this)
+    }
+
     /// Returns another handle of the namespace, which exists until all its handles are dropped.
     pub fn again(&self) -> Result<Self> {
         self.0.try_clone().map(Self).map_err(BenchError::io("opening the network namespace again"))
@@ -65,13 +83,10 @@ impl Netns {
         child::run(self.command("ip").args(arguments.split_whitespace())).map(drop)
     }
 
-    /// Prevents neighbour discovery on interfaces that are added later.
-    pub fn silence_ipv6(&self) -> Result<()> {
-        self.inside(|| {
-            // The file is absent if the kernel has no IPv6, which needs no setting.
-            let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
-            Ok(())
-        })
+    /// Gives interface `name` the address `address`, with the length of its prefix, and brings the interface up.
+    pub fn set_up(&self, name: &str, address: &str) -> Result<()> {
+        self.ip(&format!("addr add {address} dev {name}"))?;
+        self.ip(&format!("link set {name} up"))
     }
 
     /// Creates a veth pair, and brings both ends up.

@@ -78,30 +78,24 @@ impl Capture {
 
     /// Sends the available frames, at most `most`, through another handle. Returns the number of these frames.
     pub fn forward(&mut self, most: u32, to: &Capture) -> Result<u64> {
-        let mut way = Way { handle: to.handle, inject: to.inject };
-        // SAFETY: the handle is open, and the way exists for the duration of the call.
-        let done = unsafe { (self.dispatch)(self.handle, most.cast_signed(), pass_on, (&raw mut way).cast()) };
+        let to = std::ptr::from_ref(to).cast_mut().cast();
+        // SAFETY: the handle is open; `to` is borrowed for the duration of the call, and `pass_on` only reads it.
+        let done = unsafe { (self.dispatch)(self.handle, most.cast_signed(), pass_on, to) };
         u64::try_from(done).map_err(|_| BenchError::Usage(format!("pcap_dispatch failed with {done}")))
     }
-}
-
-/// The handle through which frames are sent, with libpcap's function for sending.
-struct Way {
-    handle: *mut c_void,
-    inject: Inject,
 }
 
 /// libpcap's callback of a forwarder. A frame for which there is no room is lost, as with all programs that forward by
 /// libpcap.
 ///
 /// # Safety
-/// `user` is a [`Way`] whose handle is open; header and data are valid for the duration of the call, the data for
+/// `user` is a [`Capture`] whose handle is open; header and data are valid for the duration of the call, the data for
 /// `caplen` bytes.
 unsafe extern "C" fn pass_on(user: *mut u8, header: *const Header, data: *const u8) {
     // SAFETY: libpcap fulfils this function's contract.
     unsafe {
-        let way = &*user.cast::<Way>();
-        let _ = (way.inject)(way.handle, data.cast(), (*header).caplen as usize);
+        let to = &*user.cast::<Capture>();
+        let _ = (to.inject)(to.handle, data.cast(), (*header).caplen as usize);
     }
 }
 

@@ -135,13 +135,11 @@ impl Worker {
         match this.child.expect(&format!("{READY}\n"), START_LIMIT) {
             Ok(_) => Ok(this),
             Err(BenchError::Interrupted) => Err(BenchError::Interrupted),
-            Err(error) => Err(this.last_words(role, &error)),
+            Err(error) => {
+                let log = std::fs::read_to_string(this.folder.path().join("log")).unwrap_or_default();
+                Err(BenchError::failed(format!("the bench worker {role:?}"), error, &log))
+            }
         }
-    }
-
-    fn last_words(&self, role: &str, error: &BenchError) -> BenchError {
-        let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
-        BenchError::failed(format!("the bench worker {role:?}"), error, &log)
     }
 
     /// Returns the worker's process id, which is also the id of its pinned thread if the worker has a pinned thread.

@@ -4,16 +4,16 @@ use super::{PaperFigure, Run};
 use crate::papers::published::*;
 use crate::papers::table::{Column, Reading, Table, TableRow};
 
-/// Creates the document's columns from the names of the variants: small datagrams, large datagrams, TCP, TCPw, and
-/// optionally round trips.
+/// Creates the document's columns from the suffixes of the variants with datagrams and of the variants with TCP: small
+/// datagrams, large datagrams, TCP, TCPw, and optionally round trips.
 macro_rules! columns {
-    ($small:literal, $large:literal, $tcp:literal, $wide:literal $(, $trips:literal)?) => {
+    ($udp:literal, $tcp:literal $(, $trips:literal)?) => {
         &[
-            Column::of("UDP8, kpps", $small, Reading::Kpps),
-            Column::of("UDP-1460, kpps", $large, Reading::Kpps),
-            Column::of("the same, Mbit/s", $large, Reading::PayloadMbits(1460)),
-            Column::of("TCP, Mbit/s", $tcp, Reading::Mbits),
-            Column::of("TCPw, Mbit/s", $wide, Reading::Mbits),
+            Column::of("UDP8, kpps", concat!("udp-small", $udp), Reading::Kpps),
+            Column::of("UDP-1460, kpps", concat!("udp-large", $udp), Reading::Kpps),
+            Column::of("the same, Mbit/s", concat!("udp-large", $udp), Reading::PayloadMbits(1460)),
+            Column::of("TCP, Mbit/s", concat!("tcp", $tcp), Reading::Mbits),
+            Column::of("TCPw, Mbit/s", concat!("tcp-wide", $tcp), Reading::Mbits),
             $(Column::of("RR, thousands per second", $trips, Reading::Thousands),)?
         ]
     };
@@ -30,8 +30,8 @@ macro_rules! pkt_gen {
                 Column::of("the same, Mbit/s", $large, Reading::Mbits),
             ],
             rows: &[$($row),+],
-            base: None,
             facts: $facts,
+            ..Table::PLAIN
         }
     };
 }
@@ -40,7 +40,8 @@ macro_rules! pkt_gen {
 const FACTS: &[(&str, &str)] = &[("exits_each", "exits per packet"), ("interrupts_each", "interrupts per packet")];
 /// Like [`FACTS`], for a driver that polls and gets no interrupts.
 const POLLED: &[(&str, &str)] = &[("exits_each", "register accesses per packet")];
-const BASE: Option<&str> = Some("netvale-base");
+/// The base of tables with counts, whose ratios are to the row BASE.
+const E1000: Table = Table { base: Some("netvale-base"), facts: FACTS, ..Table::PLAIN };
 
 const SHORT_ITR: TableRow = TableRow::ours("25 µs between interrupts", "netvale-itr-25us");
 const QEMU: TableRow = TableRow::ours("QEMU's own e1000, a TAP", "qemu-e1000");
@@ -70,8 +71,7 @@ pub const OUT: PaperFigure = PaperFigure {
         accesses only if a guest sends more than four packets in that time, as in the paper and in 2.4.",
     runs: &[Run { scenario: "e1000", setup: 3 }],
     tables: &[Table {
-        title: "",
-        columns: columns!("udp-small-tap", "udp-large-tap", "tcp", "tcp-wide", "tcp-rr"),
+        columns: columns!("-tap", "", "tcp-rr"),
         rows: &[
             TableRow::of(&TAP_ONE_CPU[0], "netvale-base"),
             TableRow::of(&TAP_ONE_CPU[1], "netvale-itr"),
@@ -84,8 +84,7 @@ pub const OUT: PaperFigure = PaperFigure {
             NETMAP_E1000,
             NETMAP_VIRTIO,
         ],
-        base: BASE,
-        facts: FACTS,
+        ..E1000
     }],
     missing: &[
         "VirtualBox and VMware, which the paper compares with QEMU: they are in none of the registries used here.",
@@ -106,8 +105,7 @@ pub const IN: PaperFigure = PaperFigure {
         datagrams. Accesses are those of the receiving driver.",
     runs: &[Run { scenario: "e1000", setup: 1 }],
     tables: &[Table {
-        title: "",
-        columns: columns!("udp-small-in", "udp-large-in", "tcp-in", "tcp-wide-in"),
+        columns: columns!("-in", "-in"),
         rows: &[
             TableRow::of(&TAP_ONE_CPU_IN[0], "netvale-base"),
             TableRow::of(&TAP_ONE_CPU_IN[1], "netvale-itr"),
@@ -119,8 +117,7 @@ pub const IN: PaperFigure = PaperFigure {
             NETMAP_E1000,
             NETMAP_VIRTIO,
         ],
-        base: BASE,
-        facts: FACTS,
+        ..E1000
     }],
     missing: &[],
 };
@@ -135,14 +132,7 @@ pub const BETWEEN: PaperFigure = PaperFigure {
         helps if the guest is fast enough (2.1). Exits are the sender's; interrupts are the receiver's.",
     runs: &[Run { scenario: "e1000", setup: 4 }],
     tables: &[Table {
-        title: "",
-        columns: columns!(
-            "udp-small-between-2cpus",
-            "udp-large-between-2cpus",
-            "tcp-between-2cpus",
-            "tcp-wide-between-2cpus",
-            "tcp-rr-between-2cpus"
-        ),
+        columns: columns!("-between-2cpus", "-between-2cpus", "tcp-rr-between-2cpus"),
         rows: &[
             TableRow::of(&GUESTS_VALE[0], "netvale-base"),
             TableRow::of(&GUESTS_VALE[1], "netvale-itr"),
@@ -153,8 +143,7 @@ pub const BETWEEN: PaperFigure = PaperFigure {
             NETMAP_E1000,
             NETMAP_VIRTIO,
         ],
-        base: BASE,
-        facts: FACTS,
+        ..E1000
     }],
     missing: &[],
 };
@@ -198,8 +187,7 @@ pub const OUT_TWO: PaperFigure = PaperFigure {
         by far the fewest exits per packet here, too.",
     runs: &[Run { scenario: "e1000", setup: 3 }],
     tables: &[Table {
-        title: "",
-        columns: columns!("udp-small-tap-2cpus", "udp-large-tap-2cpus", "tcp-2cpus", "tcp-wide-2cpus", "tcp-rr-2cpus"),
+        columns: columns!("-tap-2cpus", "-2cpus", "tcp-rr-2cpus"),
         rows: &[
             TableRow::of(&TAP_TWO_CPUS[0], "netvale-base"),
             TableRow::of(&TAP_TWO_CPUS[1], "netvale-itr"),
@@ -208,8 +196,7 @@ pub const OUT_TWO: PaperFigure = PaperFigure {
             TableRow::of(&TAP_TWO_CPUS[4], "netvale"),
             QEMU,
         ],
-        base: BASE,
-        facts: FACTS,
+        ..E1000
     }],
     missing: &[],
 };
@@ -224,8 +211,7 @@ pub const IN_TWO: PaperFigure = PaperFigure {
         program's time.",
     runs: &[Run { scenario: "e1000", setup: 1 }],
     tables: &[Table {
-        title: "",
-        columns: columns!("udp-small-in-2cpus", "udp-large-in-2cpus", "tcp-in-2cpus", "tcp-wide-in-2cpus"),
+        columns: columns!("-in-2cpus", "-in-2cpus"),
         rows: &[
             TableRow::of(&TAP_TWO_CPUS_IN[0], "netvale-base"),
             TableRow::of(&TAP_TWO_CPUS_IN[1], "netvale-itr"),
@@ -233,8 +219,7 @@ pub const IN_TWO: PaperFigure = PaperFigure {
             TableRow::of(&TAP_TWO_CPUS_IN[3], "netvale"),
             QEMU,
         ],
-        base: BASE,
-        facts: FACTS,
+        ..E1000
     }],
     missing: &[],
 };
@@ -303,14 +288,7 @@ pub const BRIDGED: PaperFigure = PaperFigure {
         Exits are the sender's; interrupts are the receiver's.",
     runs: &[Run { scenario: "e1000", setup: 4 }],
     tables: &[Table {
-        title: "",
-        columns: columns!(
-            "udp-small-bridged-2cpus",
-            "udp-large-bridged-2cpus",
-            "tcp-bridged-2cpus",
-            "tcp-wide-bridged-2cpus",
-            "tcp-rr-bridged-2cpus"
-        ),
+        columns: columns!("-bridged-2cpus", "-bridged-2cpus", "tcp-rr-bridged-2cpus"),
         rows: &[
             TableRow::of(&GUESTS_TAP[0], "netvale-base"),
             TableRow::of(&GUESTS_TAP[1], "netvale-itr"),
@@ -319,8 +297,7 @@ pub const BRIDGED: PaperFigure = PaperFigure {
             BEST,
             TableRow::ours("QEMU's own e1000, TAPs", "qemu-e1000"),
         ],
-        base: BASE,
-        facts: FACTS,
+        ..E1000
     }],
     missing: &[],
 };

@@ -38,7 +38,7 @@ pub const GENERATORS_BY_CLOCK: PaperFigure = PaperFigure {
                 TableRow::ours("netvale on a pipe", "netvale-pipe"),
             ],
             base: Some("udp-sendto"),
-            facts: &[],
+            ..Table::PLAIN
         },
         Table {
             title: "By number of senders, one CPU each, Mpps",
@@ -53,7 +53,7 @@ pub const GENERATORS_BY_CLOCK: PaperFigure = PaperFigure {
                 TableRow::ours("netvale on pipes", "netvale-pipe"),
             ],
             base: Some("udp-sendto"),
-            facts: &[],
+            ..Table::PLAIN
         },
     ],
     missing: &["pktgen with a share of a CPU: no control group limits a kernel thread."],
@@ -102,7 +102,6 @@ pub const PARTS_OF_SENDING: PaperFigure = PaperFigure {
             title: "netvale's own paths, parts in percent",
             columns: RATE,
             rows: &[TableRow::ours("a VALE switch", "netvale-vale"), TableRow::ours("a pipe", "netvale-pipe")],
-            base: None,
             facts: &[
                 ("ns", "ns per frame"),
                 ("program", "program: fill and read"),
@@ -112,6 +111,7 @@ pub const PARTS_OF_SENDING: PaperFigure = PaperFigure {
                 ("notify", "notify"),
                 ("other", "other"),
             ],
+            ..Table::PLAIN
         },
     ],
     missing: &[],
@@ -165,7 +165,6 @@ pub const FORWARDED: PaperFigure = PaperFigure {
         system call with the system's. With netvale's, each frame wakes the daemon, which shares the program's CPU.",
     runs: &[Run { scenario: "nic", setup: 3 }],
     tables: &[Table {
-        title: "",
         columns: &[mpps("Mpps", "bridge")],
         rows: &[
             TableRow::of(&FORWARDING[0], "linux-bridge"),
@@ -177,7 +176,7 @@ pub const FORWARDED: PaperFigure = PaperFigure {
             TableRow::ours("a bare loop on AF_XDP", "af-xdp"),
         ],
         base: Some("linux-bridge"),
-        facts: &[],
+        ..Table::PLAIN
     }],
     missing: &["Click: Debian no longer has it."],
 };

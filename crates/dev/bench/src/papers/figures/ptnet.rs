@@ -2,21 +2,16 @@
 
 use super::*;
 
-const TCP_RR: &[Column] = &[
-    by("1 B", "tcp-rr-between", 1, Reading::Thousands),
-    by("64 B", "tcp-rr-between", 64, Reading::Thousands),
-    by("1 KiB", "tcp-rr-between", 1024, Reading::Thousands),
-    by("8 KiB", "tcp-rr-between", 8192, Reading::Thousands),
-    by("65,000 B", "tcp-rr-between", 65_000, Reading::Thousands),
-];
-
-const UDP_RR: &[Column] = &[
-    by("1 B", "udp-rr-between", 1, Reading::Thousands),
-    by("64 B", "udp-rr-between", 64, Reading::Thousands),
-    by("1 KiB", "udp-rr-between", 1024, Reading::Thousands),
-    by("8 KiB", "udp-rr-between", 8192, Reading::Thousands),
-    by("65,000 B", "udp-rr-between", 65_000, Reading::Thousands),
-];
+/// Creates a column of round trips for each message size.
+const fn round_trips(variant: &'static str) -> [Column; 5] {
+    [
+        by("1 B", variant, 1, Reading::Thousands),
+        by("64 B", variant, 64, Reading::Thousands),
+        by("1 KiB", variant, 1024, Reading::Thousands),
+        by("8 KiB", variant, 8192, Reading::Thousands),
+        by("65,000 B", variant, 65_000, Reading::Thousands),
+    ]
+}
 
 const UDP_MESSAGES: &[Column] = &[
     by("64 B", "udp-messages-between", 64, Reading::Mbits),
@@ -47,17 +42,17 @@ pub const ROUND_TRIPS: PaperFigure = PaperFigure {
     tables: &[
         Table {
             title: "TCP, thousands per second",
-            columns: TCP_RR,
+            columns: &round_trips("tcp-rr-between"),
             rows: PAIRS,
             base: Some("netvale-vhost"),
-            facts: &[],
+            ..Table::PLAIN
         },
         Table {
             title: "UDP, thousands per second",
-            columns: UDP_RR,
+            columns: &round_trips("udp-rr-between"),
             rows: PAIRS,
             base: Some("netvale-vhost"),
-            facts: &[],
+            ..Table::PLAIN
         },
     ],
     missing: &["vhost-net, the paper's peer: it needs hardware virtualisation."],
@@ -75,7 +70,6 @@ pub const STREAM: PaperFigure = PaperFigure {
         the packets was no faster, since each completion takes an interrupt.",
     runs: &[Run { scenario: "pairs", setup: 15 }],
     tables: &[Table {
-        title: "",
         columns: &[Column::of("Mbit/s", "tcp-between", Reading::Mbits)],
         rows: &[
             TableRow::of(&PTNET_STREAM[0], "netvale"),
@@ -83,7 +77,7 @@ pub const STREAM: PaperFigure = PaperFigure {
             TableRow::ours("virtio-net on vhost ports of the switch", "netvale-vhost"),
         ],
         base: Some("qemu-virtio"),
-        facts: &[],
+        ..Table::PLAIN
     }],
     missing: &[],
 };
@@ -98,7 +92,13 @@ pub const DATAGRAMS: PaperFigure = PaperFigure {
     see: "Each message costs a system call and a way through the stack, so the rate grows with the size. The dip at \
         1,472 bytes, which is deepest with ptnet, has not been examined.",
     runs: &[Run { scenario: "pairs", setup: 3 }],
-    tables: &[Table { title: "Mbit/s", columns: UDP_MESSAGES, rows: PAIRS, base: Some("netvale-vhost"), facts: &[] }],
+    tables: &[Table {
+        title: "Mbit/s",
+        columns: UDP_MESSAGES,
+        rows: PAIRS,
+        base: Some("netvale-vhost"),
+        ..Table::PLAIN
+    }],
     missing: &[],
 };
 
@@ -137,8 +137,7 @@ pub const PKTGEN: PaperFigure = PaperFigure {
             TableRow::ours("virtio-net on a vhost port of the switch", "netvale-vhost"),
             TableRow::ours("QEMU's virtio-net on a TAP", "qemu-virtio"),
         ],
-        base: None,
-        facts: &[],
+        ..Table::PLAIN
     }],
     missing: &["vhost-net, the paper's peer: it needs hardware virtualisation."],
 };
@@ -158,8 +157,7 @@ pub const PROGRAMS: PaperFigure = PaperFigure {
             title: "One process in place of both guests",
             columns: &[mpps("with headers, Mpps", "guests-header"), mpps("without, Mpps", "guests")],
             rows: &[TableRow::of(&PTNET_PKT_GEN, "netvale")],
-            base: None,
-            facts: &[],
+            ..Table::PLAIN
         },
         Table {
             title: "Booted guests",
@@ -168,8 +166,7 @@ pub const PROGRAMS: PaperFigure = PaperFigure {
                 Column::of("without, kpps", "netmap-between", Reading::Kpps),
             ],
             rows: &[TableRow::ours("netmap programs in two guests", "netvale")],
-            base: None,
-            facts: &[],
+            ..Table::PLAIN
         },
     ],
     missing: &[],
@@ -201,7 +198,7 @@ pub const PASSED: PaperFigure = PaperFigure {
                 TableRow::ours("programs on the host", "netvale-local"),
             ],
             base: Some("netvale-local"),
-            facts: &[],
+            ..Table::PLAIN
         },
         Table {
             title: "A pipe, Mpps",
@@ -212,15 +209,14 @@ pub const PASSED: PaperFigure = PaperFigure {
                 mpps("on the host", "untouched"),
             ],
             rows: &[TableRow::ours("from end to end", "netvale")],
-            base: None,
-            facts: &[],
+            ..Table::PLAIN
         },
         Table {
             title: "An interface, Mpps",
             columns: &[mpps("sent", "tx"), mpps("received", "rx")],
             rows: &[TableRow::ours("on the host", "netvale"), TableRow::ours("passed through", "netvale-guest")],
             base: Some("netvale"),
-            facts: &[],
+            ..Table::PLAIN
         },
     ],
     missing: &[],

@@ -3,24 +3,19 @@
 
 use super::{Column, PaperFigure, Reading, Run, Table, TableRow, by, mpps};
 
-/// A column for each path of DPDK's driver, in a guest that forwards frames unchanged (`io`).
-const IO: &[Column] = &[
-    mpps("mergeable", "io mergeable"),
-    mpps("non-mergeable", "io non-mergeable"),
-    mpps("in-order", "io in-order"),
-    mpps("vector", "io vector"),
-    mpps("packed", "io packed"),
-    mpps("packed, vector", "io packed-vector"),
-];
-
-const MAC: &[Column] = &[
-    mpps("mergeable", "mac mergeable"),
-    mpps("non-mergeable", "mac non-mergeable"),
-    mpps("in-order", "mac in-order"),
-    mpps("vector", "mac vector"),
-    mpps("packed", "mac packed"),
-    mpps("packed, vector", "mac packed-vector"),
-];
+/// Creates a column for each path of DPDK's driver, in a guest with the given forwarding mode.
+macro_rules! paths {
+    ($mode:literal) => {
+        &[
+            mpps("mergeable", concat!($mode, " mergeable")),
+            mpps("non-mergeable", concat!($mode, " non-mergeable")),
+            mpps("in-order", concat!($mode, " in-order")),
+            mpps("vector", concat!($mode, " vector")),
+            mpps("packed", concat!($mode, " packed")),
+            mpps("packed, vector", concat!($mode, " packed-vector")),
+        ]
+    };
+}
 
 /// The rows of the figures in which a guest forwards frames unchanged (`io`) or with new addresses (`mac`).
 const PVP: &[TableRow] = &[
@@ -61,7 +56,7 @@ pub const FORWARDED_UNTOUCHED: PaperFigure = PaperFigure {
     see: "The vector path is ahead of the mergeable path, as in the document. Where the brackets are wide, a path has \
         two rates and changes between them from run to run, with DPDK's device as with netvale's.",
     runs: &[Run { scenario: "pvp", setup: 6 }],
-    tables: &[Table { title: "", columns: IO, rows: PVP, base: None, facts: &[] }],
+    tables: &[Table { columns: paths!("io"), rows: PVP, ..Table::PLAIN }],
     missing: &[],
 };
 
@@ -75,7 +70,7 @@ pub const FORWARDED_WRITTEN: PaperFigure = PaperFigure {
     see: "Writing a cache line that the host has just written transfers it between the caches of two processors. On \
         two virtual processors, the paths differ more than in the document, and have two rates as in 4.1.",
     runs: &[Run { scenario: "pvp", setup: 6 }],
-    tables: &[Table { title: "", columns: MAC, rows: PVP, base: None, facts: &[] }],
+    tables: &[Table { columns: paths!("mac"), rows: PVP, ..Table::PLAIN }],
     missing: &[],
 };
 
@@ -90,11 +85,11 @@ pub const BY_RELEASE: PaperFigure = PaperFigure {
     see: "The path does the same work in all releases; differences show the optimisations of a release.",
     runs: &[Run { scenario: "pvp", setup: 6 }],
     tables: &[Table {
-        title: "",
         columns: &[mpps("mac, Mpps", "mac mergeable"), mpps("io, Mpps", "io mergeable")],
         rows: RELEASES,
         base: Some("dpdk-pvp"),
         facts: &[("release", "DPDK")],
+        ..Table::PLAIN
     }],
     missing: &["Releases before Debian 12's, which include the document's."],
 };
@@ -113,11 +108,10 @@ pub const GENERATOR_OUTSIDE: PaperFigure = PaperFigure {
         the hosts differ in how they use its sockets.",
     runs: &[Run { scenario: "pvp-outside", setup: 8 }],
     tables: &[Table {
-        title: "",
         columns: &[mpps("mergeable, Mpps", "mac mergeable"), mpps("in-order, Mpps", "mac in-order")],
         rows: OUTSIDE,
         base: Some("dpdk-pvp"),
-        facts: &[],
+        ..Table::PLAIN
     }],
     missing: &["A hardware generator, and a physical port."],
 };
@@ -135,14 +129,13 @@ pub const BOOTED: PaperFigure = PaperFigure {
         with `off`, a frame is one buffer.",
     runs: &[Run { scenario: "pvp-booted", setup: 15 }],
     tables: &[Table {
-        title: "",
         columns: MRG_RXBUF,
         rows: &[
             TableRow::ours("DPDK's vhost, DPDK's driver in the guest", "dpdk-pvp"),
             TableRow::ours("netvale's vhost, DPDK's driver in the guest", "netvale"),
         ],
         base: Some("dpdk-pvp"),
-        facts: &[],
+        ..Table::PLAIN
     }],
     missing: &[],
 };

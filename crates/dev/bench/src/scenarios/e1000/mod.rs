@@ -5,7 +5,6 @@ pub mod roles;
 
 use super::guest::interface::{Interface, NETMAP_E1000, NETMAP_VIRTIO, QEMU_E1000, ROWS, SHORT_ITR, VHOST};
 use super::*;
-use crate::contender::Measurement;
 use roles::{CardPath, CardUser, Cards};
 
 const SHORT: Variant = Variant { batch: &[32], ..Variant::SHORT };
@@ -16,6 +15,21 @@ const WRITES: Variant = Variant { frame_bytes: &[1460], ..STREAM };
 const TRIPS: Variant = Variant { unit: Unit::PerSecond, ..STREAM };
 const SHORT_LARGE: Variant = Variant { unit: Unit::Gbps, frame_bytes: &[1502], ..SHORT };
 
+/// Creates variants from rows of names, one row for each direction and number of processors: small and large datagrams
+/// or frames, and optionally TCP, TCPw, and round trips. Further variants follow as in [`variants`].
+macro_rules! arrangements {
+    ($($small:literal, $large:literal $(, $tcp:literal, $wide:literal $(, $trips:literal)?)?;)+ => $($more:tt)+) => {
+        variants![
+            $(
+                Variant::SMALL => $small;
+                LARGE => $large;
+                $(WRITES => $tcp; STREAM => $wide; $(TRIPS => $trips;)?)?
+            )+
+            $($more)+
+        ]
+    };
+}
+
 /// The scenario: the paper's columns from a guest to the host, in the other direction and between guests, with one
 /// processor and with two; then simulated guests. netvale's side is the best configuration: status block, and
 /// moderation if there are interrupts. Cases that the same machines can measure are adjacent.
@@ -23,48 +37,22 @@ pub const SCENARIO: Scenario = Scenario {
     name: "e1000",
     about: "the e1000 in a booted guest (QEMU, emulated), by the paper's rows BASE, ITR, ITR+SC, CSB, CSB+ITR; and \
         played by a process",
-    variants: variants![
-        Variant::SMALL => "udp-small";
-        LARGE => "udp-large";
-        Variant::SMALL => "udp-small-tap";
-        LARGE => "udp-large-tap";
-        WRITES => "tcp";
-        STREAM => "tcp-wide";
-        TRIPS => "tcp-rr";
-        Variant::SMALL => "udp-small-in";
-        LARGE => "udp-large-in";
-        WRITES => "tcp-in";
-        STREAM => "tcp-wide-in";
-        Variant::SMALL => "udp-small-tap-2cpus";
-        LARGE => "udp-large-tap-2cpus";
-        WRITES => "tcp-2cpus";
-        STREAM => "tcp-wide-2cpus";
-        TRIPS => "tcp-rr-2cpus";
-        Variant::SMALL => "udp-small-in-2cpus";
-        LARGE => "udp-large-in-2cpus";
-        WRITES => "tcp-in-2cpus";
-        STREAM => "tcp-wide-in-2cpus";
-        Variant::SMALL => "netmap-small-tap-2cpus";
-        LARGE => "netmap-large-tap-2cpus";
-        Variant::SMALL => "netmap-small-2cpus";
-        LARGE => "netmap-large-2cpus";
-        Variant::SMALL => "netmap-small-in-2cpus";
-        LARGE => "netmap-large-in-2cpus";
-        Variant::SMALL => "udp-small-between";
-        LARGE => "udp-large-between";
-        Variant::SMALL => "udp-small-bridged-2cpus";
-        LARGE => "udp-large-bridged-2cpus";
-        WRITES => "tcp-bridged-2cpus";
-        STREAM => "tcp-wide-bridged-2cpus";
-        TRIPS => "tcp-rr-bridged-2cpus";
-        Variant::SMALL => "udp-small-between-2cpus";
-        LARGE => "udp-large-between-2cpus";
-        WRITES => "tcp-between-2cpus";
-        STREAM => "tcp-wide-between-2cpus";
-        TRIPS => "tcp-rr-between-2cpus";
-        Variant::SMALL => "netmap-small-between-2cpus";
-        LARGE => "netmap-large-between-2cpus";
-        SHORT => "played", "played-sent", "played-out", "played-in";
+    variants: arrangements![
+        "udp-small", "udp-large";
+        "udp-small-tap", "udp-large-tap", "tcp", "tcp-wide", "tcp-rr";
+        "udp-small-in", "udp-large-in", "tcp-in", "tcp-wide-in";
+        "udp-small-tap-2cpus", "udp-large-tap-2cpus", "tcp-2cpus", "tcp-wide-2cpus", "tcp-rr-2cpus";
+        "udp-small-in-2cpus", "udp-large-in-2cpus", "tcp-in-2cpus", "tcp-wide-in-2cpus";
+        "netmap-small-tap-2cpus", "netmap-large-tap-2cpus";
+        "netmap-small-2cpus", "netmap-large-2cpus";
+        "netmap-small-in-2cpus", "netmap-large-in-2cpus";
+        "udp-small-between", "udp-large-between";
+        "udp-small-bridged-2cpus", "udp-large-bridged-2cpus",
+            "tcp-bridged-2cpus", "tcp-wide-bridged-2cpus", "tcp-rr-bridged-2cpus";
+        "udp-small-between-2cpus", "udp-large-between-2cpus",
+            "tcp-between-2cpus", "tcp-wide-between-2cpus", "tcp-rr-between-2cpus";
+        "netmap-small-between-2cpus", "netmap-large-between-2cpus";
+        => SHORT => "played", "played-sent", "played-out", "played-in";
         SHORT_LARGE => "played-large", "played-large-sent", "played-large-out", "played-large-in"
     ],
     needs: &[TWO],
@@ -155,15 +143,13 @@ fn played(name: &'static str, case: &Case, cores: Cores, csb: bool, combine: u32
 
 /// Adds the register accesses per frame to the samples, as the card counts them.
 fn with_accesses(session: Session, name: &'static str, daemon: Rc<Daemon>, card: &'static str) -> Session {
-    session.wrapped(move |mut inner: Measurement| {
-        move |window: Duration| {
-            let before = daemon.port_counts(card)?;
-            let sample = inner(window)?;
-            let after = daemon.port_counts(card)?;
-            let [accesses, sent, got]: [u64; 3] = std::array::from_fn(|i| after[i] - before[i]);
-            let each = accesses as f64 / (sent + got).max(1) as f64;
-            Ok(sample.fact(&format!("{name} exits_each"), format!("{each:.4}")))
-        }
+    session.wrapped(move |inner, window| {
+        let before = daemon.port_counts(card)?;
+        let sample = inner(window)?;
+        let after = daemon.port_counts(card)?;
+        let [accesses, sent, got]: [u64; 3] = std::array::from_fn(|i| after[i] - before[i]);
+        let each = accesses as f64 / (sent + got).max(1) as f64;
+        Ok(sample.fact(&format!("{name} exits_each"), format!("{each:.4}")))
     })
 }
 

@@ -50,16 +50,11 @@ impl ReopenedPort {
         let options = Options { run_dir: Some(self.dir.clone()), slots: SLOTS, extra_bufs, ..Options::default() };
         let port = open_as(NAME, BESIDE, &options).ok();
         if port.is_none() {
-            self.stand_in = self.stands_in();
+            let stand_in = own::open(&self.dir, "vale0:stand-in", SLOTS).ok();
+            self.stand_in = stand_in.and_then(|mut port| announce(&mut port, BESIDE).ok().map(|()| port));
         }
         self.asked = Some(Instant::now());
         port
-    }
-
-    fn stands_in(&self) -> Option<Port> {
-        let mut port = own::open(&self.dir, "vale0:stand-in", SLOTS).ok()?;
-        announce(&mut port, BESIDE).ok()?;
-        Some(port)
     }
 }
 

@@ -28,10 +28,12 @@ pub fn peers() -> Vec<Contender> {
         "slirp4netns", "slirp4netns, MTU 65,520";
         &[TWO, NETWORKS, iperf::NEEDS, SLIRP], fits, |case, cores| measured("slirp4netns", case, cores, slirp4netns);
         "pasta", "Debian's pasta, MTU 65,520";
-        &[TWO, NETWORKS, iperf::NEEDS, PASTA], fits, |case, cores| measured("pasta", case, cores, pasta);
+        &[TWO, NETWORKS, iperf::NEEDS, PASTA], fits, |case, cores| measured("pasta", case, cores, |network| {
+            with_pasta(network, &["pasta".into()])
+        });
         "pasta-sid", "pasta of Debian's development release, MTU 65,520";
         &[TWO, NETWORKS, iperf::NEEDS, &[Need::Found(|| newer().map(drop))]], fits,
-        |case, cores| measured("pasta-sid", case, cores, newer_pasta);
+        |case, cores| measured("pasta-sid", case, cores, |network| with_pasta(network, &newer()?));
         "gvproxy", "gvproxy, whose stream in QEMU's form the benchmark joins to a TAP";
         &[TWO, NETWORKS, iperf::NEEDS, gvproxy::NEEDS], has_names,
         |case, cores| measured("gvproxy", case, cores, gvproxy);
@@ -89,10 +91,6 @@ fn asked(path: &Path, request: &str) -> std::io::Result<String> {
     socket.read_to_string(&mut answer).map(|_| answer)
 }
 
-fn pasta(network: &Network) -> Result<RunningGateway> {
-    with_pasta(network, &["pasta".into()])
-}
-
 fn newer() -> std::result::Result<Vec<PathBuf>, Skip> {
     let tree = trees::newest("passt-").ok_or(Skip::NotBuilt(NEWER))?;
     // Because the tree's own loader starts pasta, pasta cannot find and run its AVX2 build by itself.
@@ -101,40 +99,16 @@ fn newer() -> std::result::Result<Vec<PathBuf>, Skip> {
     Ok(trees::program(&tree, own))
 }
 
-fn newer_pasta(network: &Network) -> Result<RunningGateway> {
-    with_pasta(network, &newer()?)
-}
-
 /// Starts pasta. The guest gets the host's address, and sends DNS queries to an address that pasta replaces by the
 /// resolver's address.
 fn with_pasta(network: &Network, program: &[PathBuf]) -> Result<RunningGateway> {
     let mut words = program.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>();
-    let port = format!("{HOST}/{PORT}");
-    let namespace = network.guest_file().display().to_string();
-    let options = [
-        "--foreground",
-        "--ipv4-only",
-        "--config-net",
-        "--runas",
-        "0",
-        "--ns-ifname",
-        INTERFACE,
-        "-t",
-        &port,
-        "-u",
-        "none",
-        "-T",
-        "none",
-        "-U",
-        "none",
-        "--dns-forward",
-        "192.0.2.53",
-        "--no-map-gw",
-        "--netns-only",
-        "--netns",
-        &namespace,
-    ];
-    words.extend(options.map(str::to_owned));
+    let options = format!(
+        "--foreground --ipv4-only --config-net --runas 0 --ns-ifname {INTERFACE} -t {HOST}/{PORT} -u none -T none \
+         -U none --dns-forward 192.0.2.53 --no-map-gw --netns-only --netns"
+    );
+    words.extend(options.split(' ').map(str::to_owned));
+    words.push(network.guest_file().display().to_string());
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let (first, rest) = words.split_first().ok_or(Skip::NotBuilt(NEWER))?;
     let child = network.start(first, rest)?;
@@ -157,8 +131,7 @@ fn gvproxy(network: &Network) -> Result<RunningGateway> {
 fn kernel(network: &Network) -> Result<RunningGateway> {
     let Network { guest, host, outside, .. } = network;
     host.ip(&format!("link add guest0 type veth peer name {INTERFACE} netns {}", guest.path()))?;
-    host.ip("addr add 10.0.0.1/24 dev guest0")?;
-    host.ip("link set guest0 up")?;
+    host.set_up("guest0", "10.0.0.1/24")?;
     host.set("ipv4/ip_forward", "1")?;
     outside.ip(&format!("route add 10.0.0.0/24 via {HOST}"))?;
     network.set_up_guest("10.0.0.2", "10.0.0.1", 1500)?;

@@ -36,17 +36,14 @@ pub struct Network {
 impl Network {
     /// Creates the namespaces, without a gateway between guest and host.
     pub fn new(cores: Cores) -> Result<Self> {
-        let [guest, host, outside] = [Netns::new()?, Netns::new()?, Netns::new()?];
+        let [guest, host, outside] = [Netns::silent()?, Netns::silent()?, Netns::silent()?];
         for namespace in [&guest, &host, &outside] {
-            namespace.silence_ipv6()?;
             namespace.set("ipv4/ip_local_port_range", "10000 65000")?;
         }
         host.ip(&format!("link add up0 type veth peer name down0 netns {}", outside.path()))?;
-        host.ip(&format!("addr add {HOST}/24 dev up0"))?;
-        host.ip("link set up0 up")?;
-        outside.ip("addr add 192.0.2.2/24 dev down0")?;
-        outside.ip(&format!("addr add {SERVER}/32 dev lo"))?;
-        outside.ip("link set down0 up")?;
+        host.set_up("up0", &format!("{HOST}/24"))?;
+        outside.set_up("lo", &format!("{SERVER}/32"))?;
+        outside.set_up("down0", "192.0.2.2/24")?;
         host.ip("route add default via 192.0.2.2")?;
         let hello = || TcpListener::bind((SERVER, HELLO)).map_err(BenchError::io("listening"));
         let hello = outside.inside(hello)?;

@@ -140,12 +140,8 @@ fn question_end(message: &[u8]) -> Option<usize> {
 pub fn asker(context: &Context) -> Result<()> {
     let ClientCalls { to, name, .. } = context.arguments()?;
     let failed = || BenchError::io(format!("asking {to} for names"));
-    let socket = UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
-        socket.connect(&to)?;
-        socket.set_read_timeout(Some(PATIENCE))?;
-        Ok(socket)
-    });
-    let socket = socket.map_err(failed())?;
+    let socket = sys::udp_between("0.0.0.0:0", &to).map_err(failed())?;
+    socket.set_read_timeout(Some(PATIENCE)).map_err(failed())?;
     let mut query = query(&name);
     context.ready()?;
     let mut number = 0u16;

@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use super::network::{Network, PORT, SERVER};
 use super::roles::{ASKER, CLOSER, ClientCalls, HOLDER, KEEPER, NAMES, OPENER};
 use super::*;
+use crate::contender::Measurement;
 use crate::counted::counted;
 use crate::error::in_time;
 use crate::peers::iperf::Iperf;
@@ -44,7 +45,8 @@ impl MeasuredGateway<'_> {
             Unit::Gbps => self.throughput(pids)?,
             Unit::SecondsPerGb => {
                 let own = pids.clone();
-                self.throughput(pids)?.wrapped(|inner| per_gb(inner, own))
+                let used = move || own.iter().map(|pid| cpu_time(*pid)).sum::<Result<Duration>>();
+                self.throughput(pids)?.wrapped(move |inner, window| per_gb(inner, window, &used))
             }
             Unit::Micros if case.variant.starts_with("udp") => udp(who, cores, network, pids)?,
             Unit::Micros => tcp(who, cores, network, pids)?,
@@ -113,12 +115,10 @@ impl MeasuredGateway<'_> {
             seen.set([seen.get()[1], counts.count(WRONG)]);
             Ok(counts.tally())
         });
-        let session = Session::new(words(self.cores), true, measuring).wrapped(|mut inner| {
-            move |window| {
-                let sample = inner(window)?;
-                let [before, after] = failures.get();
-                Ok(sample.fact(&format!("{who}_failures"), after - before))
-            }
+        let session = Session::new(words(self.cores), true, measuring).wrapped(move |inner, window| {
+            let sample = inner(window)?;
+            let [before, after] = failures.get();
+            Ok(sample.fact(&format!("{who}_failures"), after - before))
         });
         Ok(session.with(&client).with(&server))
     }
@@ -128,17 +128,14 @@ fn words(cores: Cores) -> String {
     format!("client and server on CPU {}, gateway on CPU {}", cores.0, cores.1)
 }
 
-/// Turns a measurement of Gbit/s into a measurement of the CPU time that the processes `pids` use per GB.
-fn per_gb(mut inner: impl FnMut(Duration) -> Result<Sample>, pids: Vec<u32>) -> impl FnMut(Duration) -> Result<Sample> {
-    let used = move || pids.iter().map(|pid| cpu_time(*pid)).sum::<Result<Duration>>();
-    move |window| {
-        let before = used()?;
-        let sample = inner(window)?;
-        let seconds = (used()?.saturating_sub(before)).as_secs_f64();
-        // iperf3 counts whole seconds.
-        let bytes = sample.value / 8.0 * window.as_secs_f64().ceil().max(1.0);
-        Ok(Sample { value: seconds / bytes, ..sample })
-    }
+/// Measures the CPU time per GB, where `inner` measures Gbit/s, and `used` returns the CPU time used so far.
+fn per_gb(inner: &mut Measurement, window: Duration, used: impl Fn() -> Result<Duration>) -> Result<Sample> {
+    let before = used()?;
+    let sample = inner(window)?;
+    let seconds = (used()?.saturating_sub(before)).as_secs_f64();
+    // iperf3 counts whole seconds.
+    let bytes = sample.value / 8.0 * window.as_secs_f64().ceil().max(1.0);
+    Ok(Sample { value: seconds / bytes, ..sample })
 }
 
 /// Measures a message's way to the server and back over one TCP connection.

@@ -47,9 +47,13 @@ pub fn peers() -> Vec<Contender> {
         "af-packet", "AF_PACKET, 64 frames per call, bypassing the queueing discipline";
         SCENARIO.needs, is_either, |case, cores| start("af-packet", case, cores, by_packets);
         "netvale-vale", "netvale's sender on a VALE switch; the switch and a receiver on another CPU";
-        SCENARIO.needs, is_here, |case, cores| start("netvale-vale", case, cores, on_switches);
+        SCENARIO.needs, is_here, |case, cores| start("netvale-vale", case, cores, |bench| {
+            through(bench, |index| [format!("vale{index}:from"), format!("vale{index}:to")])
+        });
         "netvale-pipe", "netvale's sender on a pipe; a receiver on another CPU";
-        SCENARIO.needs, is_here, |case, cores| start("netvale-pipe", case, cores, on_pipes);
+        SCENARIO.needs, is_here, |case, cores| start("netvale-pipe", case, cores, |bench| {
+            through(bench, |index| [format!("netmap:bench{{{index}"), format!("netmap:bench}}{index}")])
+        });
         "pktgen", "the kernel's own generator, to which quotas do not apply";
         &[NETWORKS, pktgen::MODULE, TWO], move |case| is_here(case) && share(case) == 100,
         |case, cores| start("pktgen", case, cores, pktgen::begin);
@@ -95,10 +99,6 @@ impl TestBench<'_> {
         self.cpus[(index + self.senders()) % self.cpus.len()]
     }
 
-    fn network(&self) -> &Netns {
-        &self.namespace
-    }
-
     fn cables(&self) -> Result<()> {
         (0..self.senders()).try_for_each(|index| self.namespace.veth(&near(index), &far(index)))
     }
@@ -117,7 +117,7 @@ impl TestBench<'_> {
 
     /// Starts a sender on a socket.
     fn on_socket(&self, role: &str, index: usize, told: &impl Serialize) -> Result<Rc<Worker>> {
-        let worker = Worker::spawn(Wrapper::Network(self.network()), role, Some(self.own(index)), told)?;
+        let worker = Worker::spawn(Wrapper::Network(&self.namespace), role, Some(self.own(index)), told)?;
         worker.freeze().map(|()| worker)
     }
 }
@@ -169,8 +169,7 @@ pub fn start(
     cores: Cores,
     begin: impl Fn(&TestBench<'_>) -> Result<Crew>,
 ) -> Result<Session> {
-    let namespace = Rc::new(Netns::new()?);
-    namespace.silence_ipv6()?;
+    let namespace = Rc::new(Netns::silent()?);
     let bench = TestBench { case, namespace, cpus: cpus(case, cores)? };
     let crew = begin(&bench)?;
     let share = share(case);
@@ -196,33 +195,18 @@ fn cpus(case: &Case, cores: Cores) -> Result<Vec<usize>> {
 /// Starts netvale's sender on the cables: the sender uses the rings of the cables' near ends, which are AF_XDP sockets.
 pub fn on_cables(bench: &TestBench<'_>) -> Result<Crew> {
     bench.cables()?;
-    let daemon = Daemon::start(Some(bench.network()), bench.other(0), "")?;
+    let daemon = Daemon::start(Some(&bench.namespace), bench.other(0), "")?;
     let start = |index| bench.program(&daemon, SENDER, bench.own(index), format!("netmap:{}", near(index)));
     Ok(Crew::on_cables(bench.each(start)?, vec![daemon]))
-}
-
-fn on_switches(bench: &TestBench<'_>) -> Result<Crew> {
-    through(bench, |index| [format!("vale{index}:from"), format!("vale{index}:to")])
-}
-
-fn on_pipes(bench: &TestBench<'_>) -> Result<Crew> {
-    through(bench, |index| [format!("netmap:bench{{{index}"), format!("netmap:bench}}{index}")])
 }
 
 /// Starts a daemon, and senders and receivers on its ports. `ports` returns the sender's and the receiver's port of the
 /// pair with this index.
 fn through(bench: &TestBench<'_>, ports: impl Fn(usize) -> [String; 2]) -> Result<Crew> {
     let daemon = Daemon::start(None, bench.other(0), "")?;
-    let receive = |index| {
-        let [_, to] = ports(index);
-        bench.program(&daemon, PKT_GEN, bench.other(index), to)
-    };
-    let receivers = bench.each(receive)?;
-    let send = |index| {
-        let [from, _] = ports(index);
-        bench.program(&daemon, SENDER, bench.own(index), from)
-    };
-    let senders = bench.each(send)?;
+    let program = |role, cpu, port: &str| bench.program(&daemon, role, cpu, port.to_owned());
+    let receivers = bench.each(|index| program(PKT_GEN, bench.other(index), &ports(index)[1]))?;
+    let senders = bench.each(|index| program(SENDER, bench.own(index), &ports(index)[0]))?;
     let cpus: Vec<usize> = (0..bench.senders()).map(|index| bench.other(index)).collect();
     let words = format!("receivers on CPUs {cpus:?}, the daemon's worker on CPU {}", bench.other(0));
     let receivers = receivers.into_iter().map(|receiver| receiver as Rc<dyn Part>);

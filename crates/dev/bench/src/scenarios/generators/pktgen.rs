@@ -50,10 +50,10 @@ pub fn begin(bench: &TestBench<'_>) -> Result<Crew> {
     bench.cables()?;
     for index in 0..bench.senders() {
         let name = near(index);
-        tell(bench.network(), &format!("kpktgend_{}", bench.own(index)), &format!("add_device {name}"))?;
+        tell(&bench.namespace, &format!("kpktgend_{}", bench.own(index)), &format!("add_device {name}"))?;
         let length = format!("pkt_size {}", bench.case.frame_bytes);
         for words in ["count 0", "delay 0", &length, "dst 10.78.0.2", "dst_mac 02:00:00:00:00:01"] {
-            tell(bench.network(), &name, words)?;
+            tell(&bench.namespace, &name, words)?;
         }
     }
     let namespace = Rc::clone(&bench.namespace);

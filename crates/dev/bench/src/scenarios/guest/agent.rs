@@ -101,8 +101,7 @@ fn connect(to: &str, port: u16) -> Result<TcpStream> {
 }
 
 fn socket(to: (&str, u16)) -> Result<UdpSocket> {
-    let made = UdpSocket::bind("0.0.0.0:0").and_then(|socket| socket.connect(to).map(|()| socket));
-    made.map_err(BenchError::io(format!("opening a socket to {}", to.0)))
+    sys::udp_between("0.0.0.0:0", to).map_err(BenchError::io(format!("opening a socket to {}", to.0)))
 }
 
 /// Repeats `round` for the given time. Returns the sum of its results, and the time that passed.

@@ -96,8 +96,7 @@ fn raw_frame(to: [u8; 6], from: [u8; 6], bytes: usize) -> Vec<u8> {
 }
 
 fn host_end(hub: &Netns, tap: &str) -> Result<()> {
-    hub.ip(&format!("addr add {HOST}/24 dev {tap}"))?;
-    hub.ip(&format!("link set {tap} up"))
+    hub.set_up(tap, &format!("{HOST}/24"))
 }
 
 fn onto_bridge(hub: &Netns, tap: &str) -> Result<()> {
@@ -123,8 +122,7 @@ netvale-bench worker </dev/ttyS0
 pub fn start(case: &Case, cores: Cores, interface: Interface, name: &'static str) -> Result<Session> {
     let traffic = Traffic::of(case).ok_or_else(|| BenchError::Usage(format!("no guest is booted for {case}")))?;
     let arrangement = traffic.arrangement();
-    let hub = Netns::new()?;
-    hub.silence_ipv6()?;
+    let hub = Netns::silent()?;
     let host = HostEnd::start(&hub, interface, arrangement, cores.1)?;
     let image = Image::find().map_err(BenchError::from)?;
     let boot = |number: u8, core: usize| {

@@ -13,7 +13,6 @@ use netvale_switch::{PortId, Switch};
 
 use super::generators::ONE_SENDER;
 use super::*;
-use crate::contender::Measurement;
 use crate::counted::counted;
 use crate::sys::profile;
 
@@ -46,19 +45,16 @@ pub fn peers() -> Vec<Contender> {
 /// Adds to the session's samples the share of the process's time that each part of the path takes.
 pub fn by_parts(session: Session, who: &'static str, pid: u32) -> Result<Session> {
     need(&[profile::NEEDS], 0)?;
-    let wrap = |mut inner: Measurement| {
-        move |window: Duration| {
-            let places = profile::sample(pid, window)?;
-            let mut sample = inner(window)?;
-            for (part, share) in rows::shares(&places) {
-                sample = sample.fact(&format!("{who} {part}"), format!("{share:.1}"));
-            }
-            // The sample's value is in millions of frames per second.
-            let nanos = format!("{:.0}", 1e3 / sample.value);
-            Ok(sample.fact(&format!("{who} ns"), nanos))
+    Ok(session.wrapped(move |inner, window| {
+        let places = profile::sample(pid, window)?;
+        let mut sample = inner(window)?;
+        for (part, share) in rows::shares(&places) {
+            sample = sample.fact(&format!("{who} {part}"), format!("{share:.1}"));
         }
-    };
-    Ok(session.wrapped(wrap))
+        // The sample's value is in millions of frames per second.
+        let nanos = format!("{:.0}", 1e3 / sample.value);
+        Ok(sample.fact(&format!("{who} ns"), nanos))
+    }))
 }
 
 /// Creates a session of a process whose single thread sends, forwards and receives.

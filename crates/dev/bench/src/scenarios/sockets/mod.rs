@@ -90,14 +90,8 @@ fn no_frames(who: &str) -> BenchError {
     BenchError::NoTraffic(who.to_owned())
 }
 
-/// Both ends of a link or of a switch.
-struct BothEnds {
-    near: PeerEnd,
-    far: PeerEnd,
-}
-
 /// Exchanges frames until both directions work, so that a switch has learned the addresses.
-fn meet(who: &str, case: &Case, mut near: PeerEnd, mut far: PeerEnd) -> Result<BothEnds> {
+fn meet(who: &str, case: &Case, mut near: PeerEnd, mut far: PeerEnd) -> Result<[PeerEnd; 2]> {
     near.sending(frame(1, 0, case.frame_bytes));
     far.sending(frame(0, 1, case.frame_bytes));
     near.never_wait()?;
@@ -114,13 +108,18 @@ fn meet(who: &str, case: &Case, mut near: PeerEnd, mut far: PeerEnd) -> Result<B
     interrupt::sleep(SETTLE)?;
     near.drain()?;
     far.drain()?;
-    Ok(BothEnds { near, far })
+    Ok([near, far])
 }
 
 /// Sends from one end to the other. Without a switch process, each end has a CPU of its own; with a switch process,
 /// both ends share a CPU.
-fn one_way(who: &'static str, case: &Case, cores: Cores, pair: BothEnds, switch: &RunningSwitch) -> Session {
-    let BothEnds { mut near, mut far } = pair;
+fn one_way(
+    who: &'static str,
+    case: &Case,
+    cores: Cores,
+    [mut near, mut far]: [PeerEnd; 2],
+    switch: &RunningSwitch,
+) -> Session {
     let pids = switch.pids();
     let is_link = pids.is_empty();
     let own = case.clone();
@@ -153,8 +152,7 @@ fn words(cores: Cores, is_link: bool) -> String {
     }
 }
 
-fn round_trips(who: &'static str, cores: Cores, pair: BothEnds, processes: Vec<u32>) -> Result<Session> {
-    let BothEnds { near, far } = pair;
+fn round_trips(who: &'static str, cores: Cores, [near, far]: [PeerEnd; 2], processes: Vec<u32>) -> Result<Session> {
     near.wait_for_peer()?;
     far.wait_for_peer()?;
     let Cores(first, second) = cores;

@@ -39,12 +39,10 @@ pub fn session(kind: SocketKind, switch: RunningSwitch, place: SocketPlace, core
     let mut parts = switch.parts;
     let mut stations = Vec::new();
     for (index, core) in [cores.0, cores.1].into_iter().enumerate() {
-        let namespace = Netns::new()?;
-        namespace.silence_ipv6()?;
+        let namespace = Netns::silent()?;
         namespace.set("unix/max_dgram_qlen", switch::QUEUE)?;
         let worker = joined(&namespace, core, "tap0", kind, place.sockets(kind, index))?;
-        namespace.ip(&format!("addr add 10.77.0.{}/24 dev tap0", index + 1))?;
-        namespace.ip("link set tap0 up")?;
+        namespace.set_up("tap0", &format!("10.77.0.{}/24", index + 1))?;
         parts.push(worker);
         stations.push(namespace);
     }

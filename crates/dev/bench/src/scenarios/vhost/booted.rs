@@ -4,6 +4,7 @@
 //! its registers into programs; DPDK then needs physical addresses, and therefore hugepages. The machine is emulated in
 //! software: rates compare the devices and their features, not processors.
 
+use super::roles::BURST;
 use super::*;
 use crate::peers::newer_dpdk;
 use crate::sys::machine::{GuestProgram, Image, LIMIT, Machine, MachineSpec};

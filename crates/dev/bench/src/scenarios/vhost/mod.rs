@@ -12,7 +12,7 @@ mod releases;
 pub mod roles;
 
 use paths::DriverPath;
-use roles::{BURST, DEVICE, DRIVER, Queues, Work};
+use roles::{DEVICE, DRIVER, Queues, Work};
 
 use super::*;
 use crate::peers::ovs;
@@ -161,12 +161,7 @@ impl End {
 
     /// Starts testpmd with DPDK's vhost-user device, in the given forwarding mode.
     fn device(case: &Case, vdevs: &[String], forward: &str, core: usize, place: &Place) -> Result<Rc<Testpmd>> {
-        let name = "device";
-        let cores = &[core];
-        let frame_bytes = case.frame_bytes;
-        let burst = BURST as u32;
-        let device = Arguments { name, cores, vdevs, forward, frame_bytes, burst, ..Arguments::default() };
-        Testpmd::start(&device, place, &["start"])
+        Testpmd::start(&Arguments::new("device", case, &[core], vdevs, forward), place, &["start"])
     }
 
     /// Starts testpmd with DPDK's virtio-user driver in the case's path. If the case's frames go round in a loop, this
@@ -174,17 +169,8 @@ impl End {
     fn driver(case: &Case, socket: &str, forward: &str, core: usize, place: &Place) -> Result<End> {
         let (flags, eal) = DriverPath::of(case).dpdk();
         let is_one_way = case.variant.starts_with("to-");
-        let driver = Arguments {
-            name: "driver",
-            cores: &[core],
-            vdevs: &[format!("net_virtio_user0,path={socket},{flags},queue_size=1024")],
-            single_file: true,
-            forward,
-            frame_bytes: case.frame_bytes,
-            burst: BURST as u32,
-            eal,
-            ..Arguments::default()
-        };
+        let vdev = format!("net_virtio_user0,path={socket},{flags},queue_size=1024");
+        let driver = Arguments { eal, ..Arguments::new("driver", case, &[core], &[vdev], forward) };
         let start = if is_one_way { "start" } else { "start tx_first 32" };
         Ok(End::Dpdk(Testpmd::start(&driver, place, &[start])?, None))
     }

@@ -63,11 +63,7 @@ fn is_tap(case: &Case) -> bool {
 
 fn start(case: &Case, cores: Cores, host: impl FnOnce(&HostSite<'_>) -> Result<Rc<dyn Part>>) -> Result<Session> {
     let place = Place::new(2, 0)?;
-    let namespace = Netns::new()?;
-    namespace.silence_ipv6()?;
-    if !is_tap(case) {
-        namespace.veth("p0", "p1")?;
-    }
+    let namespace = if is_tap(case) { Netns::silent()? } else { Netns::with_wire()? };
     let socket = place.file("vhost.sock");
     let site = HostSite { case, cores, namespace: &namespace, place: &place, socket: &socket };
     let host = host(&site)?;
@@ -105,17 +101,7 @@ fn guest(site: &HostSite<'_>) -> Result<Rc<dyn Part>> {
         format!("net_pcap0,rx_pcap={file},infinite_rx=1"),
         format!("net_virtio_user0,path={},{flags},queue_size=1024", site.socket),
     ];
-    let arguments = Arguments {
-        name: "guest",
-        cores: &[site.cores.0],
-        vdevs: &vdevs,
-        single_file: true,
-        forward: "io",
-        frame_bytes: site.case.frame_bytes,
-        burst: BURST as u32,
-        eal,
-        ..Arguments::default()
-    };
+    let arguments = Arguments { eal, ..Arguments::new("guest", site.case, &[site.cores.0], &vdevs, "io") };
     Ok(Testpmd::start(&arguments, site.place, &["start"])?)
 }
 

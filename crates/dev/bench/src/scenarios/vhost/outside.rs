@@ -53,9 +53,7 @@ pub(super) struct HostSite<'a> {
 
 fn start(case: &Case, cores: Cores, host: impl FnOnce(&HostSite<'_>) -> Result<Rc<dyn Part>>) -> Result<Session> {
     let place = Place::new(2, 0)?;
-    let namespace = Netns::new()?;
-    namespace.silence_ipv6()?;
-    namespace.veth("p0", "p1")?;
+    let namespace = Netns::with_wire()?;
     namespace.ip(&format!("link set p0 address {GENERATOR}"))?;
     let socket = place.file("vhost.sock");
     let site = HostSite { case, cores, namespace: &namespace, place: &place, socket: &socket };
@@ -80,17 +78,10 @@ pub(super) fn switch(site: &HostSite<'_>, out: &str, options: PortOptions) -> Re
 pub(super) fn forwarder(site: &HostSite<'_>, interface: &str) -> Result<Rc<dyn Part>> {
     let vdevs = [interface.to_owned(), format!("net_vhost0,iface={}", site.socket)];
     let arguments = Arguments {
-        name: "host",
-        cores: &[site.cores.1],
-        vdevs: &vdevs,
-        forward: "io",
-        frame_bytes: site.case.frame_bytes,
-        burst: BURST as u32,
         namespace: Some(site.namespace),
-        ..Arguments::default()
+        ..Arguments::new("host", site.case, &[site.cores.1], &vdevs, "io")
     };
-    let process = Testpmd::start(&arguments, site.place, &["start"])?;
-    Ok(process)
+    Ok(Testpmd::start(&arguments, site.place, &["start"])?)
 }
 
 /// Starts generator and guest. The first two ports forward to one another, so that the null port's frames are sent on
@@ -103,16 +94,10 @@ fn stations(site: &HostSite<'_>) -> Result<Rc<Testpmd>> {
         format!("net_virtio_user0,path={},mac={GUEST},{flags},queue_size=1024", site.socket),
     ];
     let arguments = Arguments {
-        name: "stations",
-        cores: &[site.cores.0],
-        vdevs: &vdevs,
-        single_file: true,
-        forward: "mac",
-        frame_bytes: site.case.frame_bytes,
-        burst: BURST as u32,
-        more: &[format!("--eth-peer=1,{GUEST}"), format!("--eth-peer=2,{GENERATOR}")],
+        more: vec![format!("--eth-peer=1,{GUEST}"), format!("--eth-peer=2,{GENERATOR}")],
         eal,
         namespace: Some(site.namespace),
+        ..Arguments::new("stations", site.case, &[site.cores.0], &vdevs, "mac")
     };
     Testpmd::start(&arguments, site.place, &["start"])
 }
