@@ -20,11 +20,7 @@ const USER: u32 = 70_300;
 const OTHER: u32 = 70_301;
 
 fn is_root() -> bool {
-    let is_root = rustix::process::geteuid().is_root();
-    if !is_root {
-        netvale_harness::skip("only root can become another user");
-    }
-    is_root
+    common::is_root("only root can become another user")
 }
 
 /// Creates a capture to replay: one broadcast frame.
