@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use guest::{Guest, Nic, image};
 use netvale_harness::net::NamespaceHost;
-use runtime::{Runtime, can_run, finish, inside, path, start};
+use runtime::{Runtime, finish, inside, path, start};
 use serde_json::{Value, json};
 use up::until;
 

@@ -1,6 +1,5 @@
 //! Virtual machines whose daemon is replaced by another process: their connections stay.
 
-use crate::common;
 use crate::common::guest;
 use crate::common::ptnet as machines;
 use crate::common::up;

@@ -1,11 +1,12 @@
 //! Virtual machines on a switch through ptnet: netvale's driver in a stock QEMU.
 
-use crate::common;
 use crate::common::guest;
 use crate::common::ptnet as machines;
 use crate::common::up;
 
-use guest::{Guest, Nic, Qemu, WHOLE, alone, begin, image};
+use std::sync::MutexGuard;
+
+use guest::{Guest, Nic, Qemu, WHOLE, begin, image};
 use machines::{LOOP, STAND, no_complaints, port};
 use up::{Up, until};
 
@@ -169,7 +170,7 @@ echo reached; dmesg
 /// a running program and found again.
 #[test]
 fn drivers_and_devices_come_and_go() {
-    let Some((_one, up, standing, guest)) = beside_another(REBIND) else { return };
+    let Some((_one, _up, standing, guest)) = beside_another(REBIND) else { return };
     let shown = guest.end();
     for part in ["removed", "9000 accepted", "tx-1", "reached", "driver: nvptnet"] {
         assert!(shown.contains(part), "{part}: {shown}");

@@ -5,10 +5,10 @@ use crate::common::ptnet as machines;
 use crate::common::published;
 use crate::common::up;
 
-use guest::{Guest, Nic, alone, image};
+use guest::{Guest, Nic, begin};
 use machines::{no_complaints, port};
 use published::{FIND, driver, echo};
-use up::{Up, until};
+use up::until;
 
 /// Script that finds the devices, and runs the driver on them without and with a header, and again through vfio if the
 /// machine has an IOMMU.

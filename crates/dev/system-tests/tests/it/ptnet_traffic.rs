@@ -12,7 +12,7 @@ use std::process::Command;
 
 use guest::{Guest, Nic, alone, begin, image};
 use machines::{IPERF, STAND, no_complaints, port};
-use up::{Up, until};
+use up::until;
 
 const SERVER: &str = "
 ip addr add 10.1.0.1/24 dev eth0; ip link set eth0 up; ip link set lo up

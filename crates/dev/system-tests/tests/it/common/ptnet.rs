@@ -3,7 +3,6 @@
 
 use std::path::PathBuf;
 
-use crate::common;
 use crate::common::up::Up;
 
 /// Attaches a ptnet port. Returns its socket.
