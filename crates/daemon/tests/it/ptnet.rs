@@ -218,7 +218,7 @@ fn held_interrupts_delay_no_other_port() {
 #[test]
 fn published_devices_carry_frames() {
     let d = Daemon::start("");
-    let path = attach(&d, "pub", json!({"slots": 16, "vfio_user": true}));
+    let path = attach(&d, "pub", json!({"slots": 64, "vfio_user": true}));
     let mut local = d.open("vale0:local").unwrap();
     let mut plugged = Plugged::new(&path);
     let mut driver = Driver::probe(&mut plugged, false);
