@@ -9,7 +9,8 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use common::{Daemon, frame, receive, send, until};
+use common::ports::attach_device;
+use common::{Daemon, crosses, frame, receive, send, until};
 use netvale::Port;
 use netvale_abi::ptnet::COMMAND_START;
 use netvale_e1000::driver::CardDriverOptions as CardOptions;
@@ -37,22 +38,16 @@ use serde_json::json;
 const BOUND: Duration = Duration::from_secs(4);
 const REASON: &str = "is full and blocks";
 
-fn attach(d: &Daemon, kind: &str, options: serde_json::Value) -> PathBuf {
-    let path = d.path(&format!("{kind}.sock"));
-    let port = format!("{kind}:{}", path.display());
-    let mut options = options;
-    options["name"] = json!("bad");
-    let reply = d.call("port.attach", json!({"switch": "vale0", "port": port, "options": options}));
-    assert_eq!(reply["result"]["kind"], kind, "{reply}");
-    path
-}
-
-fn notes(d: &Daemon) -> String {
-    d.call("port.show", json!({"port": "vale0:bad"}))["result"]["notes"].to_string()
+/// Starts a daemon with a device `bad` and two ports for programs. Returns also the path of the device's socket.
+fn attached(kind: &str, options: serde_json::Value) -> (Daemon, PathBuf, [Port; 2]) {
+    let d = Daemon::start("workers = 1");
+    let path = attach_device(&d, kind, "bad", options);
+    let others = d.opened(["vale0:a", "vale0:b"]);
+    (d, path, others)
 }
 
 /// Broadcasts frames from `a` until `evicted` returns true. Each frame must reach `b` within [`BOUND`].
-fn serve_others(a: &mut Port, b: &mut Port, evicted: impl Fn() -> bool) {
+fn serve_others([a, b]: &mut [Port; 2], evicted: impl Fn() -> bool) {
     let began = Instant::now();
     for (sofar, i) in (0..=255).cycle().enumerate() {
         let sent = Instant::now();
@@ -64,6 +59,12 @@ fn serve_others(a: &mut Port, b: &mut Port, evicted: impl Fn() -> bool) {
         }
         assert!(began.elapsed() < 3 * BOUND, "it is not evicted");
     }
+}
+
+/// Like [`serve_others`], until the guest is evicted. After that, the port waits for the next guest.
+fn is_evicted(d: &Daemon, others: &mut [Port; 2]) {
+    serve_others(others, || d.notes("vale0:bad").contains(REASON));
+    assert!(d.notes("vale0:bad").contains("waits for a virtual machine"), "{}", d.notes("vale0:bad"));
 }
 
 /// A socket that is full and has no reader, so that writing to it blocks, and its peer.
@@ -101,10 +102,7 @@ fn a_blocking_vhost_front_end_delays_no_other() {
 }
 
 fn vhost_called(by_socket: bool) {
-    let d = Daemon::start("workers = 1");
-    let path = attach(&d, "vhost", json!({}));
-    let mut a = d.open("vale0:a").unwrap();
-    let mut b = d.open("vale0:b").unwrap();
+    let (d, path, mut others) = attached("vhost", json!({}));
     let socket = UnixStream::connect(&path).unwrap();
     let stop = Doorbell::new().unwrap();
     let fault = Fault::new().unwrap();
@@ -122,7 +120,7 @@ fn vhost_called(by_socket: bool) {
     }
     rx.queue.publish();
     rx.queue.arm();
-    until("both queues run", || notes(&d).contains("2 queues running"));
+    until("both queues run", || d.notes("vale0:bad").contains("2 queues running"));
     for kick in [&rx.kick, &tx.kick] {
         if let Kick::Bell(bell) = kick {
             block(bell).unwrap();
@@ -135,7 +133,7 @@ fn vhost_called(by_socket: bool) {
     } else {
         calls.iter().for_each(|call| block(call).unwrap());
     }
-    serve_others(&mut a, &mut b, || notes(&d).contains(REASON));
+    serve_others(&mut others, || d.notes("vale0:bad").contains(REASON));
     // The next peer is served, possibly only after the lockout.
     let again = UnixStream::connect(&path).unwrap();
     let running = Frontend::new(again.as_fd(), stop.as_fd(), &fault).start(DriverOptions::default(), &calls);
@@ -145,18 +143,14 @@ fn vhost_called(by_socket: bool) {
 /// Objective: a hypervisor that makes all vectors and doorbells of an ivshmem ptnet device block delays no other port.
 #[test]
 fn a_blocking_ptnet_hypervisor_delays_no_other() {
-    let d = Daemon::start("workers = 1");
-    let path = attach(&d, "ptnet", json!({}));
-    let mut a = d.open("vale0:a").unwrap();
-    let mut b = d.open("vale0:b").unwrap();
+    let (d, path, mut others) = attached("ptnet", json!({}));
     let guest = BareGuest::connect(&path).unwrap();
     assert_eq!(guest.command(COMMAND_START, 0, 0).unwrap(), 0);
     // Set nm_csb_atok.appl_need_kick, so that both rings need interrupts.
     let status = Words::new(guest.memory(), 0x1000, 32).unwrap();
     [2, 18].into_iter().for_each(|word| status.store(word, 1));
     guest.vectors().iter().chain(guest.doorbells()).for_each(|bell| block(bell).unwrap());
-    serve_others(&mut a, &mut b, || notes(&d).contains(REASON));
-    assert!(notes(&d).contains("waits for a virtual machine"), "{}", notes(&d));
+    is_evicted(&d, &mut others);
     // The next guest is served after the lockout.
     assert_eq!(BareGuest::connect(&path).unwrap().command(COMMAND_START, 0, 0).unwrap(), 0);
 }
@@ -164,32 +158,24 @@ fn a_blocking_ptnet_hypervisor_delays_no_other() {
 /// Objective: a hypervisor that makes the vectors of a published device block delays no other port.
 #[test]
 fn a_blocking_published_device_delays_no_other() {
-    let d = Daemon::start("workers = 1");
-    let path = attach(&d, "ptnet", json!({"vfio_user": true}));
-    let mut a = d.open("vale0:a").unwrap();
-    let mut b = d.open("vale0:b").unwrap();
+    let (d, path, mut others) = attached("ptnet", json!({"vfio_user": true}));
     let mut plugged = Plugged::new(&path);
     let mut driver = Driver::probe(&mut plugged, false);
     driver.open();
     driver.plugged.vectors().iter().for_each(|bell| block(bell).unwrap());
-    serve_others(&mut a, &mut b, || notes(&d).contains(REASON));
-    assert!(notes(&d).contains("waits for a virtual machine"), "{}", notes(&d));
+    is_evicted(&d, &mut others);
 }
 
 /// Objective: a hypervisor that makes the interrupt of an e1000 block delays no other port.
 #[test]
 fn a_blocking_e1000_delays_no_other() {
-    let d = Daemon::start("workers = 1");
-    let path = attach(&d, "e1000", json!({"mac": "02:00:00:00:00:09"}));
-    let mut a = d.open("vale0:a").unwrap();
-    let mut b = d.open("vale0:b").unwrap();
+    let (d, path, mut others) = attached("e1000", json!({"mac": "02:00:00:00:00:09"}));
     let mut guest = Card::new(&path, CardOptions::default()).unwrap();
     // Clear earlier interrupts (link up), so that the driver waits for frames.
     guest.ingress.woken();
     assert!(!guest.ingress.arm());
     block(guest.ingress.wake_fd().unwrap()).unwrap();
-    serve_others(&mut a, &mut b, || notes(&d).contains(REASON));
-    assert!(notes(&d).contains("waits for a virtual machine"), "{}", notes(&d));
+    is_evicted(&d, &mut others);
 }
 
 /// A guard that rings a doorbell when it is dropped, even after a failure.
@@ -224,9 +210,8 @@ fn back_end(connection: OwnedFd, stop: &Doorbell) {
 #[test]
 fn a_blocking_virtio_back_end_delays_no_other() {
     let d = Daemon::start("workers = 1");
-    let (listener, _file) = Listener::listen(&d.path("virtio.sock").into()).unwrap();
-    let mut a = d.open("vale0:a").unwrap();
-    let mut b = d.open("vale0:b").unwrap();
+    let (listener, _file) = Listener::listen(&d.path("bad.sock").into()).unwrap();
+    let mut others = d.opened(["vale0:a", "vale0:b"]);
     let stop = Doorbell::new().unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -235,8 +220,8 @@ fn a_blocking_virtio_back_end_delays_no_other() {
             }
         });
         let _end = Rings(&stop);
-        attach(&d, "virtio", json!({}));
-        serve_others(&mut a, &mut b, || notes(&d).contains(REASON));
+        attach_device(&d, "virtio", "bad", json!({}));
+        serve_others(&mut others, || d.notes("vale0:bad").contains(REASON));
     });
 }
 
@@ -245,20 +230,18 @@ fn a_blocking_virtio_back_end_delays_no_other() {
 #[test]
 fn a_blocking_program_loses_its_port() {
     let d = Daemon::start("workers = 1");
-    let mut a = d.open("vale0:a").unwrap();
-    let mut b = d.open("vale0:b").unwrap();
+    let mut others = d.opened(["vale0:a", "vale0:b"]);
     let mut bad = d.open("vale0:bad").unwrap();
     assert!(!bad.rx()[0].arm());
     block(bad.rx()[0].wake_fd()).unwrap();
-    serve_others(&mut a, &mut b, || !d.ports().contains(&"vale0:bad".to_owned()));
+    serve_others(&mut others, || !d.ports().contains(&"vale0:bad".to_owned()));
     // The port no longer exists, but the reason is still reported.
     let gone = d.call("port.show", json!({"port": "vale0:bad"}))["error"]["message"].to_string();
     assert!(gone.contains("does not exist") && gone.contains(REASON), "{gone}");
-    let evicted = &d.call("port.evicted", json!({}))["result"];
+    let evicted = &d.evicted();
     assert_eq!((evicted.as_array().unwrap().len(), &evicted[0]["port"]), (1, &json!("vale0:bad")), "{evicted}");
     assert!(evicted[0]["reason"].to_string().contains(REASON) && evicted[0]["owner"]["pid"] == std::process::id());
     let mut again = d.open("vale0:bad").unwrap();
-    assert!(notes(&d).contains(REASON));
-    send(&mut a, &frame(255, 1, 7));
-    assert_eq!(receive(&mut again), frame(255, 1, 7));
+    assert!(d.notes("vale0:bad").contains(REASON));
+    crosses(&mut others[0], &mut again, &frame(255, 1, 7));
 }

@@ -6,7 +6,7 @@ use std::fs::{File, Permissions};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 
-use common::{Daemon, frame, receive, send};
+use common::{Daemon, crosses, frame};
 use netvale::{Error, raw};
 use netvale_control::attach::{AttachRequest, FLAG_SHARED, FilePlacement, IN_FILE, PoolSizes};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
@@ -114,12 +114,10 @@ fn a_truncated_file_affects_no_other_port() {
     let d = Daemon::start("");
     let file = memfd(MemfdFlags::empty());
     let (conn, lost) = asked(&d, "vale0:lost", &file, 0, LEN).unwrap();
-    let mut a = d.open("vale0:a").unwrap();
-    let mut b = d.open("vale0:b").unwrap();
+    let [mut a, mut b] = d.opened(["vale0:a", "vale0:b"]);
     rustix::fs::ftruncate(&file, 0).unwrap();
     for tag in 0..100 {
-        send(&mut a, &frame(255, 1, tag));
-        assert_eq!(receive(&mut b), frame(255, 1, tag));
+        crosses(&mut a, &mut b, &frame(255, 1, tag));
     }
     common::until("its program is evicted", || !d.ports().contains(&"vale0:lost".to_owned()));
     let evicted = d.call("port.evicted", serde_json::json!({}))["result"][0].to_string();
@@ -128,8 +126,7 @@ fn a_truncated_file_affects_no_other_port() {
     let (_conn, fresh) = asked(&d, "vale0:c", &file, 0, LEN).unwrap();
     assert_ne!(fresh.reply.mem_id, lost.reply.mem_id);
     drop((conn, lost));
-    send(&mut a, &frame(255, 1, 200));
-    assert_eq!(receive(&mut b), frame(255, 1, 200));
+    crosses(&mut a, &mut b, &frame(255, 1, 200));
 }
 
 mod as_root {
@@ -187,10 +184,8 @@ mod as_root {
         let file = File::options().read(true).write(true).create_new(true).open(folder.join("file")).unwrap();
         file.set_len(LEN).unwrap();
         refused(&d, &file, 0, LEN, "full");
-        let mut a = d.open("vale0:a").unwrap();
-        let mut b = d.open("vale0:b").unwrap();
-        send(&mut a, &frame(255, 1, 1));
-        assert_eq!(receive(&mut b), frame(255, 1, 1));
+        let [mut a, mut b] = d.opened(["vale0:a", "vale0:b"]);
+        crosses(&mut a, &mut b, &frame(255, 1, 1));
         drop(file);
         // The tmpfs is unmounted here, because the end of the test removes only the daemon's own folder.
         assert!(std::process::Command::new("umount").arg("-l").arg(&folder).status().unwrap().success());

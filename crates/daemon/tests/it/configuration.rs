@@ -31,9 +31,7 @@ fn head(d: &Daemon) -> String {
 #[test]
 fn programs_go_on() {
     let d = Daemon::start("[[port]]\nswitch = 'vale0'\nport = 'a'\n[[port]]\nswitch = 'vale0'\nport = 'gone'\n");
-    let mut a = d.open("vale0:a").unwrap();
-    let mut b = d.open("vale0:b").unwrap();
-    let mut gone = d.open("vale0:gone").unwrap();
+    let [mut a, mut b, mut gone] = d.opened(["vale0:a", "vale0:b", "vale0:gone"]);
     send(&mut a, &frame(255, 1, 7));
     assert_eq!((receive(&mut b)[14], receive(&mut gone)[14]), (7, 7));
     let text = head(&d) + "[switch]\nageing_s = 60\n[[port]]\nswitch = 'vale0'\nport = 'a'\n";
@@ -121,8 +119,8 @@ mod as_root {
     /// Objective: untrusted users can neither apply nor export a configuration, nor list differences; nothing changes.
     #[test]
     fn untrusted_users_change_no_configuration() {
-        if !rustix::process::geteuid().is_root() {
-            return netvale_harness::skip("playing another user takes root");
+        if !common::is_root("playing another user takes root") {
+            return;
         }
         let d = Daemon::start("[sockets]\nmode = '0666'\n[[port]]\nswitch = 'vale0'\nport = 'a'\n");
         std::fs::set_permissions(d.dir(), std::fs::Permissions::from_mode(0o755)).unwrap();

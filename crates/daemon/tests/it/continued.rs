@@ -6,9 +6,9 @@ use crate::common;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use common::heirs::{address, ping_pong};
-use common::ports::{attach, open, show};
-use common::{Daemon, cable, inside_as_root, until};
+use common::heirs::{address, cable_to_the_stack, ping_pong};
+use common::ports::{attach, open};
+use common::{Daemon, cable, inside_as_root, sum, until};
 use etherparse::PacketBuilder;
 use netvale::{Interest, Options, Port};
 use netvale_afxdp::iface::Interface;
@@ -57,7 +57,7 @@ fn counters_of_echo_and_null_ports_continue() {
     });
     // The echo port sends its frames to an address that the switch knows, so that only frames that the test sends are
     // flooded to `null:`.
-    let discarded = show(&d, "vale0:null")["rings"][0]["frames"].as_u64().unwrap();
+    let discarded = d.show("vale0:null")["rings"][0]["frames"].as_u64().unwrap();
     assert_eq!((sent > 0, discarded), (true, u64::from(sent)));
 }
 
@@ -99,15 +99,6 @@ fn flows(from: &mut Port, to: &mut Port) -> Vec<usize> {
     (5000..5032).map(queue).collect()
 }
 
-/// Creates a cable whose far end belongs to the stack. Offloads are off at that end, so that the stack completes its
-/// frames itself.
-fn cable_to_the_stack(queues: u32) {
-    cable("nva", "nvb", queues);
-    let quiet = std::process::Command::new("ethtool").args(["-K", "nvb", "tx", "off", "gso", "off"]).output().unwrap();
-    assert!(quiet.status.success(), "{quiet:?}");
-    address("nvb");
-}
-
 mod as_root {
     use super::*;
 
@@ -126,11 +117,8 @@ mod as_root {
             let before = Interface::find("nvt0").unwrap().index;
             let frames = ping_pong(&mut port, || taken_over(&d));
             assert_eq!(Interface::find("nvt0").unwrap().index, before);
-            let shown = show(&d, "vale0:nvt0");
-            let of = |dir: &str| -> u64 {
-                let rings = shown["rings"].as_array().unwrap().iter().filter(|ring| ring["dir"] == dir);
-                rings.map(|ring| ring["frames"].as_u64().unwrap()).sum()
-            };
+            let shown = d.show("vale0:nvt0");
+            let of = |dir: &str| sum(&shown, dir, "frames");
             assert!(of("in") >= frames && of("out") >= frames, "{shown}");
         }
     }
@@ -139,10 +127,7 @@ mod as_root {
     /// descriptors, and ends when its interface is deleted.
     #[test]
     fn a_brought_tap_continues_in_the_next_daemon() {
-        if !inside_as_root() {
-            return;
-        }
-        let d = Daemon::start("");
+        let Some(d) = Daemon::inside_as_root("") else { return };
         let tap = Tap::open(&TapOptions { name: "nvb0".into(), ..TapOptions::default() }).unwrap().into_queues();
         let params = AttachParams { switch: "vale0".into(), port: "tap:nvb0".into(), options: PortOptions::default() };
         BringConnection::connect(d.dir()).unwrap().attach(params, &tap).unwrap();
@@ -150,9 +135,7 @@ mod as_root {
         address("nvb0");
         let mut port = open(&d, "vale0:a");
         ping_pong(&mut port, || taken_over(&d));
-        assert!(
-            show(&d, "vale0:nvb0")["notes"].to_string().contains("the client that attached the interface created it")
-        );
+        assert!(d.notes("vale0:nvb0").contains("the client that attached the interface created it"));
         common::ip("link del nvb0");
         until("no port", || d.ports() == ["vale0:a"]);
     }
@@ -172,11 +155,8 @@ mod as_root {
             let program = Interface::find("nva").unwrap().program();
             let frames = ping_pong(&mut port, || taken_over(&d));
             assert_eq!(Interface::find("nva").unwrap().program(), program, "another program");
-            let shown = show(&d, "vale0:nva");
-            let of = |dir: &str| -> u64 {
-                let rings = shown["rings"].as_array().unwrap().iter().filter(|ring| ring["dir"] == dir);
-                rings.map(|ring| ring["frames"].as_u64().unwrap()).sum()
-            };
+            let shown = d.show("vale0:nva");
+            let of = |dir: &str| sum(&shown, dir, "frames");
             assert!(of("in") >= frames && of("out") >= frames, "{shown}");
             d.call("port.detach", json!({"switch": "vale0", "port": "nva"}));
             until("no program", || Interface::find("nva").unwrap().program().is_none());
@@ -188,10 +168,7 @@ mod as_root {
     /// return.
     #[test]
     fn stack_behind_an_interface() {
-        if !inside_as_root() {
-            return;
-        }
-        let d = Daemon::start("");
+        let Some(d) = Daemon::inside_as_root("") else { return };
         cable("nva", "nvb", 1);
         attach(&d, "netmap:nva", json!({"host": true}));
         address("nva");
@@ -209,21 +186,18 @@ mod as_root {
     /// original state.
     #[test]
     fn interface_of_a_program() {
-        if !inside_as_root() {
-            return;
-        }
-        let d = Daemon::start("");
+        let Some(d) = Daemon::inside_as_root("") else { return };
         cable_to_the_stack(1);
         let mut port = open(&d, "netmap:nva");
         ping_pong(&mut port, || taken_over(&d));
-        assert_eq!(show(&d, "netmap:nva")["owner"]["pid"], std::process::id());
+        assert_eq!(d.show("netmap:nva")["owner"]["pid"], std::process::id());
         drop(port);
         until("no program", || Interface::find("nva").unwrap().program().is_none());
         common::ip("addr del 10.9.0.1/24 dev nvb");
         address("nva");
         let mut port = open(&d, "netmap:nva^");
         let frames = ping_pong(&mut port, || taken_over(&d));
-        let shown = show(&d, "netmap:nva^");
+        let shown = d.show("netmap:nva^");
         let counted = shown["rings"].as_array().unwrap().iter().all(|ring| ring["frames"].as_u64().unwrap() >= frames);
         assert!(counted && shown["rings"].as_array().unwrap().len() == 2, "{shown}");
         drop(port);

@@ -4,7 +4,7 @@ use crate::common;
 
 use std::time::{Duration, Instant};
 
-use common::ports::{attach, notes, numbered, numbers, open};
+use common::ports::{attach, numbered, numbers, open};
 use common::users::Captures;
 use common::{Daemon, until};
 use netvale::Interest;
@@ -42,7 +42,7 @@ fn captures_across_daemons_are_complete() {
         }
     });
     for (name, file) in ["pcap", "pcapng"].into_iter().zip(files) {
-        until("all is written", || notes(&d, &format!("vale0:{name}")).contains(&format!("{sent} frames written")));
+        until("all is written", || d.notes(&format!("vale0:{name}")).contains(&format!("{sent} frames written")));
         d.call("port.detach", json!({"switch": "vale0", "port": name}));
         assert!(numbers(&file) == (0..sent).collect::<Vec<_>>(), "{name}");
     }
@@ -77,9 +77,9 @@ fn a_replay_continues_at_its_position() {
             let _ = port.rx()[0].sync();
         }
     });
-    until("its end", || notes(&d, "vale0:file").contains("at its end, 1 passes done"));
+    until("its end", || d.notes("vale0:file").contains("at its end, 1 passes done"));
     d.is_succeeded();
-    assert!(notes(&d, "vale0:file").contains("at its end, 1 passes done"));
+    assert!(d.notes("vale0:file").contains("at its end, 1 passes done"));
     assert_eq!(port.rx()[0].space(), 0);
 }
 

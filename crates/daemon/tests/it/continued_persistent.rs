@@ -5,7 +5,8 @@ use crate::common;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use common::{Daemon, frame, receive, request, send, until};
+use common::ports::attach;
+use common::{Daemon, crosses, frame, receive, request, send, until};
 use netvale::{Interest, raw};
 use netvale_abi::nmreq::{
     NETMAP_REQ_VALE_ATTACH, NETMAP_REQ_VALE_DELIF, NETMAP_REQ_VALE_DETACH, NETMAP_REQ_VALE_NEWIF, NR_REG_ALL_NIC,
@@ -13,7 +14,7 @@ use netvale_abi::nmreq::{
 };
 use netvale_control::attach::{AttachRequest, FLAG_NULL};
 use rustix::io::Errno;
-use serde_json::{Value, json};
+use serde_json::json;
 
 fn asked(d: &Daemon, reqtype: u16, name: &str) {
     let all = [(std::mem::offset_of!(NmreqRegister, nr_mode), NR_REG_ALL_NIC as u8)];
@@ -46,18 +47,14 @@ fn a_persistent_port_keeps_its_rings_across_daemons() {
     port = d.open("netmap:p0").unwrap();
     let mut a = d.open("vale0:a").unwrap();
     succeeded(&d);
-    send(&mut a, &frame(255, 1, 7));
-    assert_eq!(receive(&mut port), frame(255, 1, 7));
-    send(&mut port, &frame(1, 2, 8));
-    assert_eq!(receive(&mut a), frame(1, 2, 8));
+    crosses(&mut a, &mut port, &frame(255, 1, 7));
+    crosses(&mut port, &mut a, &frame(1, 2, 8));
     drop(port);
     asked(&d, NETMAP_REQ_VALE_ATTACH, "vale1:p0");
     let mut b = d.open("vale1:b").unwrap();
     succeeded(&d);
-    send(&mut a, &frame(255, 1, 9));
-    assert_eq!(receive(&mut b), frame(255, 1, 9));
-    send(&mut b, &frame(255, 3, 10));
-    assert_eq!(receive(&mut a), frame(255, 3, 10));
+    crosses(&mut a, &mut b, &frame(255, 1, 9));
+    crosses(&mut b, &mut a, &frame(255, 3, 10));
     for (reqtype, name) in
         [(NETMAP_REQ_VALE_DETACH, "vale1:p0"), (NETMAP_REQ_VALE_DETACH, "vale0:p0"), (NETMAP_REQ_VALE_DELIF, "p0")]
     {
@@ -72,21 +69,14 @@ fn a_persistent_port_keeps_its_rings_across_daemons() {
 #[test]
 fn policies_of_a_persistent_port_stay_across_daemons() {
     let d = Daemon::start("");
-    let set = |d: &Daemon, port: &str, policies: Value| {
-        let reply = d.call("port.set", json!({"port": port, "set": policies}));
-        assert!(reply["error"].is_null(), "{reply}");
-    };
-    let policy = |d: &Daemon, port: &str| d.call("port.show", json!({"port": port}))["result"]["policies"].take();
+    let policy = |d: &Daemon, port: &str| d.show(port)["policies"].take();
     asked(&d, NETMAP_REQ_VALE_NEWIF, "p0");
     asked(&d, NETMAP_REQ_VALE_ATTACH, "vale0:p0");
-    let mut port = d.open("netmap:p0").unwrap();
-    let mut a = d.open("vale0:a").unwrap();
-    set(&d, "vale0:p0", json!({"isolated": true}));
-    send(&mut a, &frame(255, 1, 1));
-    assert_eq!(receive(&mut port), frame(255, 1, 1));
-    set(&d, "vale0:p0", json!({"isolated": null, "link_in": "delay 100s", "link_out": "delay 1ms"}));
-    send(&mut a, &frame(255, 1, 2));
-    assert_eq!(receive(&mut port), frame(255, 1, 2));
+    let [mut port, mut a] = d.opened(["netmap:p0", "vale0:a"]);
+    d.set("vale0:p0", json!({"isolated": true}));
+    crosses(&mut a, &mut port, &frame(255, 1, 1));
+    d.set("vale0:p0", json!({"isolated": null, "link_in": "delay 100s", "link_out": "delay 1ms"}));
+    crosses(&mut a, &mut port, &frame(255, 1, 2));
     send(&mut port, &frame(255, 2, 3));
     asked(&d, NETMAP_REQ_VALE_DETACH, "vale0:p0");
     let mut b = d.open("vale0:b").unwrap();
@@ -98,19 +88,16 @@ fn policies_of_a_persistent_port_stay_across_daemons() {
     d.is_robbed();
     d.is_succeeded();
     assert_eq!(policy(&d, "vale1:p0"), known);
-    let mut port = d.open("netmap:p0").unwrap();
-    let mut c = d.open("vale1:c").unwrap();
+    let [mut port, mut c] = d.opened(["netmap:p0", "vale1:c"]);
     send(&mut port, &frame(255, 2, 4));
-    send(&mut c, &frame(255, 3, 5));
-    assert_eq!(receive(&mut port), frame(255, 3, 5));
+    crosses(&mut c, &mut port, &frame(255, 3, 5));
     assert!(!c.wait(Interest::Rx, Some(Duration::from_millis(200))).unwrap(), "its link was passed by");
-    set(&d, "vale1:p0", json!({"link_in": null}));
+    d.set("vale1:p0", json!({"link_in": null}));
     assert_eq!(receive(&mut c), frame(255, 2, 4));
-    send(&mut a, &frame(255, 1, 6));
-    assert_eq!(receive(&mut b), frame(255, 1, 6));
+    crosses(&mut a, &mut b, &frame(255, 1, 6));
     drop(port);
     asked(&d, NETMAP_REQ_VALE_ATTACH, "vale2:p0");
-    set(&d, "vale2:p0", json!({"isolated": true}));
+    d.set("vale2:p0", json!({"isolated": true}));
     d.is_robbed();
     d.is_succeeded();
     assert_eq!(policy(&d, "vale2:p0")["isolated"], true);
@@ -121,14 +108,9 @@ fn policies_of_a_persistent_port_stay_across_daemons() {
 #[test]
 fn frames_behind_a_link() {
     let d = Daemon::start("");
-    let attach = |port: &str, options: Value| {
-        let reply = d.call("port.attach", json!({"switch": "vale0", "port": port, "options": options}));
-        assert!(reply["error"].is_null(), "{reply}");
-    };
-    attach("a", json!({"link_in": "delay 500ms"}));
-    attach("b", json!({"lossless": true, "slots": 64}));
-    let mut a = d.open("vale0:a").unwrap();
-    let mut b = d.open("vale0:b").unwrap();
+    attach(&d, "a", json!({"link_in": "delay 500ms"}));
+    attach(&d, "b", json!({"lossless": true, "slots": 64}));
+    let [mut a, mut b] = d.opened(["vale0:a", "vale0:b"]);
     for n in 0..150 {
         assert!(a.wait(Interest::Tx, None).unwrap());
         send(&mut a, &frame(255, 1, n));
@@ -140,7 +122,7 @@ fn frames_behind_a_link() {
         got += 1;
     }
     let drops = |port: &str| {
-        let drops = d.call("port.show", json!({"port": port}))["result"]["drops"].take();
+        let drops = d.show(port)["drops"].take();
         drops.as_object().into_iter().flatten().filter_map(|(_, count)| count.as_u64()).sum::<u64>()
     };
     assert!((40..150).contains(&got), "{got}");

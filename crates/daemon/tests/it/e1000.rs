@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use card::{frames_at, send_from};
 use common::ports::attach_device;
-use common::{Daemon, frame, receive, send, until};
+use common::{Daemon, crosses, frame, receive, send, until};
 use netvale::{Interest, Port};
 use netvale_e1000::driver::ram::GUEST;
 use netvale_e1000::driver::remote::{SimulatedGuest, give};
@@ -24,10 +24,6 @@ use serde_json::{Value, json};
 /// Attaches a port to `vale0`. Returns the path of its socket.
 fn attach(d: &Daemon, name: &str, options: Value) -> PathBuf {
     attach_device(d, "e1000", name, options)
-}
-
-fn show(d: &Daemon, name: &str) -> Value {
-    d.call("port.show", json!({"port": format!("vale0:{name}")}))["result"].clone()
 }
 
 /// Receives the next frames. If there are none, waits for an interrupt. Returns an empty list if no interrupt comes
@@ -78,7 +74,7 @@ fn ping(d: &Daemon, guest: &mut SimulatedGuest, local: &mut Port, tag: u8) {
     if frames.is_empty() {
         // On a busy machine, a delayed register access of the guest may cause the drop of a frame, which is counted
         // with its reason.
-        let shown = show(d, "card");
+        let shown = d.show("vale0:card");
         assert!(shown["drops"]["no-room"].as_u64() > Some(0), "no interrupt came: {shown}");
         send(local, &frame(9, 1, tag));
         frames = receive_at(guest);
@@ -97,7 +93,7 @@ fn played_guests_exchange_frames_both_ways() {
         let mut guest = SimulatedGuest::new(&path, options).unwrap();
         assert_eq!((guest.mac, guest.has_block), ([2, 0, 0, 0, 0, 9], options.csb));
         (0..150).for_each(|i| ping(&d, &mut guest, &mut local, i));
-        let shown = show(&d, "card");
+        let shown = d.show("vale0:card");
         let notes = shown["notes"].to_string();
         assert!(
             notes.contains("link up; registers read ") && shown["e1000"]["register_writes"].as_u64().unwrap() > 10,
@@ -108,7 +104,7 @@ fn played_guests_exchange_frames_both_ways() {
             300 * (k as u64 + 1)
         );
         drop(guest);
-        until("the port is free", || show(&d, "card")["notes"].to_string().contains("waits"));
+        until("the port is free", || d.notes("vale0:card").contains("waits"));
     }
 }
 
@@ -118,8 +114,7 @@ fn played_guests_exchange_frames_both_ways() {
 fn addresses_behind_a_leaving_guest_are_forgotten() {
     let d = Daemon::start("");
     let path = attach(&d, "card", json!({}));
-    let mut a = d.open("vale0:a").unwrap();
-    let mut b = d.open("vale0:b").unwrap();
+    let [mut a, mut b] = d.opened(["vale0:a", "vale0:b"]);
     let addresses = || d.call("switch.list", json!({}))["result"][0]["addresses"].as_u64().unwrap();
     for tag in 0..3 {
         let guest = SimulatedGuest::new(&path, CardDriverOptions::default()).unwrap();
@@ -128,8 +123,7 @@ fn addresses_behind_a_leaving_guest_are_forgotten() {
         assert_eq!(addresses(), 1 + u64::from(tag > 0));
         drop(guest);
         until("it is forgotten", || addresses() == u64::from(tag > 0));
-        send(&mut a, &frame(9, 1, tag));
-        assert_eq!(receive(&mut b), frame(9, 1, tag));
+        crosses(&mut a, &mut b, &frame(9, 1, tag));
     }
 }
 
@@ -142,7 +136,7 @@ fn a_status_block_saves_all_register_accesses() {
     let [one, mut two] = paths.map(|path| SimulatedGuest::new(&path, CardDriverOptions::default()).unwrap());
     send_from(&two, &frame(1, 2, 0));
     let crossings = |name| {
-        let e = &show(&d, name)["e1000"];
+        let e = &d.show(&format!("vale0:{name}"))["e1000"];
         ["register_reads", "register_writes", "interrupts"].map(|what| e[what].as_u64().unwrap())
     };
     let mut got = Batch::new();
@@ -195,7 +189,7 @@ fn memory_that_goes_away() {
             guest.remote.with(|client| give(client, &guest.ram)).unwrap();
         }
         drop(guest);
-        until("the port is free", || show(&d, "card")["notes"].to_string().contains("waits"));
+        until("the port is free", || d.notes("vale0:card").contains("waits"));
         until("the ring is empty", || {
             let _ = local.rx()[0].sync();
             local.rx()[0].recv(&mut [0; 2048]).is_none()
@@ -206,7 +200,7 @@ fn memory_that_goes_away() {
         send(&mut local, &frame(255, 1, 9));
         until("the other way, too", || receive_at(&mut again).contains(&frame(255, 1, 9).to_vec()));
         drop(again);
-        until("the port is free", || show(&d, "card")["notes"].to_string().contains("waits"));
+        until("the port is free", || d.notes("vale0:card").contains("waits"));
     }
 }
 
@@ -256,7 +250,7 @@ fn a_stranger_is_disconnected_with_a_reason() {
     let mut stranger = UnixStream::connect(&path).unwrap();
     stranger.write_all(&[0xff; 64]).unwrap();
     assert_eq!(stranger.read(&mut [0; 64]).unwrap_or(0), 0);
-    until("a reason", || show(&d, "card")["notes"].to_string().contains("was disconnected"));
+    until("a reason", || d.notes("vale0:card").contains("was disconnected"));
     let mut local = d.open("vale0:local").unwrap();
     let mut guest = SimulatedGuest::new(&path, CardDriverOptions::default()).unwrap();
     (0..5).for_each(|i| ping(&d, &mut guest, &mut local, i));

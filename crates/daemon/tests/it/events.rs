@@ -237,8 +237,7 @@ fn arrivals_and_departures_of_guests_are_reported() {
 fn evictions_tunnels_and_loops_are_reported() {
     let d = Daemon::start("");
     let mut told = subscribed(&d, &["port.evicted", "tunnel", "loop", "address"]);
-    let mut a = d.open("vale0:a").unwrap();
-    let mut b = d.open("vale0:b").unwrap();
+    let [mut a, mut b] = d.opened(["vale0:a", "vale0:b"]);
     assert!(!b.rx()[0].arm());
     rustix::io::ioctl_fionbio(b.rx()[0].wake_fd().as_fd(), false).unwrap();
     rustix::io::write(b.rx()[0].wake_fd().as_fd(), &(u64::MAX - 1).to_ne_bytes()).unwrap();

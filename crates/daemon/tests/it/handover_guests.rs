@@ -5,14 +5,11 @@ use crate::common;
 use crate::common::ends;
 use crate::common::published;
 
-use std::collections::VecDeque;
-
-use common::ports::{attach_guest as attach, show};
-use common::{Daemon, receive, send, until};
-use ends::{BURST, Card, End, numbered};
+use common::ports::attach_guest as attach;
+use common::{Daemon, crosses, receive, send, until};
+use ends::{Again, BURST, Card, End, numbered};
 use netvale::Port;
 use netvale_e1000::driver::CardDriverOptions;
-use netvale_e1000::driver::remote::SimulatedGuest;
 use published::{Driver, Plugged};
 use serde_json::{Value, json};
 
@@ -21,32 +18,23 @@ const TIMES: usize = 10;
 /// Number of rounds of frames between two replacements.
 const ROUNDS: u32 = 5;
 
-fn burst(name: u8, from: &mut dyn End, to: &mut dyn End, number: u32) {
-    let all = number..number + BURST;
-    all.clone().for_each(|n| from.send(&numbered(name, n)));
-    for n in all {
-        until("it arrives", || !from.push() || to.is_coming());
-        assert_eq!(to.receive()[..60], numbered(name, n), "frame {n}");
-    }
-}
-
 /// Sends numbered frames in both directions, in bursts, while the daemon is replaced several times. Before each
 /// replacement, another successor receives all items and then ends.
 fn traffic(line: &Daemon, guest: &mut dyn End, other: &mut dyn End) {
-    let round = |number| {
-        burst(1, guest, other, number);
-        burst(2, other, guest, number);
-    };
-    ends::rounds_while(round, |pass| {
-        for _ in 0..TIMES {
+    let mut again = Again::default();
+    ends::rounds_while(
+        |number| again.both_ways(guest, other, number),
+        |pass| {
+            for _ in 0..TIMES {
+                pass(ROUNDS);
+                line.is_robbed();
+                pass(ROUNDS);
+                line.is_succeeded();
+            }
             pass(ROUNDS);
-            line.is_robbed();
-            pass(ROUNDS);
-            line.is_succeeded();
-        }
-        pass(ROUNDS);
-    });
-    assert_eq!(line.lives() as usize, 1 + TIMES);
+        },
+    );
+    assert_eq!((again.0, line.lives() as usize), (0, 1 + TIMES), "frames came again, or there was another daemon");
 }
 
 /// Returns the number of frames on each ring of a port.
@@ -64,16 +52,15 @@ fn a_ptnet_guest_loses_no_frame_across_processes() {
     let mut local = line.open("vale0:local").unwrap();
     let mut guest = Port::as_guest(&path, 0).unwrap();
     traffic(&line, &mut guest, &mut local);
-    let shown = show(&line, "vale0:guest");
+    let shown = line.show("vale0:guest");
     assert!(shown["notes"].to_string().contains("rings run"), "{shown}");
     let frames = carried(&shown);
     assert!(frames.iter().all(|n| *n >= (TIMES as u64) * u64::from(ROUNDS * BURST)), "{shown}");
     assert_eq!(frames[0], frames[1], "{shown}");
     drop(guest);
-    until("the port is free", || show(&line, "vale0:guest")["notes"].to_string().contains("waits"));
+    until("the port is free", || line.notes("vale0:guest").contains("waits"));
     let mut guest = Port::as_guest(&path, 0).unwrap();
-    send(&mut local, &numbered(2, 7));
-    assert_eq!(receive(&mut guest), numbered(2, 7));
+    crosses(&mut local, &mut guest, &numbered(2, 7));
 }
 
 /// Objective: when the daemon is replaced ten times, a guest that uses netmap's published devices by vfio-user and
@@ -87,7 +74,7 @@ fn a_published_ptnet_guest_loses_no_frame_across_processes() {
     let mut driver = Driver::probe(&mut plugged, true);
     driver.open();
     traffic(&line, &mut driver, &mut local);
-    assert!(show(&line, "vale0:guest")["notes"].to_string().contains("with virtio-net header"));
+    assert!(line.notes("vale0:guest").contains("with virtio-net header"));
     driver.close();
     line.is_succeeded();
     driver.open();
@@ -103,10 +90,9 @@ fn an_e1000_driver_loses_no_frame_across_processes() {
         let line = Daemon::start("workers = 2");
         let path = attach(&line, "e1000", json!({"mac": "02:00:00:00:00:09", "lossless": true}));
         let mut local = line.open("vale0:local").unwrap();
-        let mut guest =
-            Card(SimulatedGuest::new(&path, CardDriverOptions { slots: 64, csb, combine }).unwrap(), VecDeque::new());
+        let mut guest = Card::new(&path, CardDriverOptions { slots: 64, csb, combine });
         traffic(&line, &mut guest, &mut local);
-        let shown = show(&line, "vale0:guest");
+        let shown = line.show("vale0:guest");
         assert!(shown["notes"].to_string().contains("link up"), "{shown}");
         let frames = carried(&shown);
         assert!(frames[0] == frames[1] && frames[0] >= (TIMES as u64) * u64::from(ROUNDS * BURST), "{shown}");
@@ -125,18 +111,17 @@ fn a_pipe_loses_no_frame_across_processes() {
     let mut program = line.open("netmap:p}1").unwrap();
     let mut guest = Port::as_guest(&path, 0).unwrap();
     traffic(&line, &mut guest, &mut program);
-    let shown = show(&line, "netmap:p{1");
+    let shown = line.show("netmap:p{1");
     assert!(shown["notes"].to_string().contains("(}) is open"), "{shown}");
     // After the replacements, guests and programs can leave and return as usual.
     send(&mut guest, &numbered(1, 7));
     drop(guest);
-    until("the guest is gone", || show(&line, "netmap:p{1")["notes"].to_string().contains("waits"));
+    until("the guest is gone", || line.notes("netmap:p{1").contains("waits"));
     drop(program);
-    until("the end is free", || show(&line, "netmap:p{1")["notes"].to_string().contains("not open"));
+    until("the end is free", || line.notes("netmap:p{1").contains("not open"));
     line.is_succeeded();
     let mut program = line.open("netmap:p}1").unwrap();
     assert_eq!(receive(&mut program), numbered(1, 7));
     let mut guest = Port::as_guest(&path, 0).unwrap();
-    send(&mut program, &numbered(2, 8));
-    assert_eq!(receive(&mut guest), numbered(2, 8));
+    crosses(&mut program, &mut guest, &numbered(2, 8));
 }

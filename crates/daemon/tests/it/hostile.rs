@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use common::users::as_user;
+use common::users::{as_user, folder_of};
 use common::{Daemon, stats, until};
 use netvale_abi::slot::NS_MOREFRAG;
 use rustix::net::SendFlags;
@@ -32,6 +32,15 @@ fn lingering() -> (OwnedFd, TcpStream) {
 
 fn pass(to: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
     netvale_fdio::send(to, bytes, fds, SendFlags::empty()).unwrap();
+}
+
+/// Returns a socket whose receive queue contains a lingering descriptor, and this process's copies of the other ends.
+fn loaded(peers: &mut Vec<TcpStream>) -> (UnixStream, (UnixStream, OwnedFd)) {
+    let (inner, outer) = UnixStream::pair().unwrap();
+    let (fd, peer) = lingering();
+    pass(outer.as_fd(), b"x", &[fd.as_fd()]);
+    peers.push(peer);
+    (inner, (outer, fd))
 }
 
 /// A stopped daemon. When this value is dropped, the daemon continues, and then finds all messages that were sent while
@@ -64,6 +73,13 @@ impl Drop for Stopped<'_> {
     }
 }
 
+/// Whether the daemon answers a request on this connection.
+fn is_served(mut stream: &UnixStream) -> bool {
+    stream.set_read_timeout(Some(common::LIMIT)).unwrap();
+    let asked = writeln!(stream, "{}", json!({"jsonrpc": "2.0", "id": 1, "method": "version"}));
+    asked.is_ok() && matches!(stream.read(&mut [0; 1024]), Ok(1..))
+}
+
 /// Checks that the daemon answers promptly, which shows that it does not wait for a blocking close.
 fn is_prompt(d: &Daemon) {
     let start = Instant::now();
@@ -75,7 +91,7 @@ fn is_prompt(d: &Daemon) {
 /// socket they are passed over; if they are passed over the control socket, the connection ends.
 #[test]
 fn descriptors_that_linger_hold_up_no_other_client() {
-    let d = Daemon::start_as(0, tempfile::tempdir().unwrap(), "");
+    let d = Daemon::start("");
     let mut peers = Vec::new();
     for count in [1, 2, 3, 8] {
         let control = UnixStream::connect(d.path("control.sock")).unwrap();
@@ -91,22 +107,16 @@ fn descriptors_that_linger_hold_up_no_other_client() {
             peers.extend(others);
         }
         // If a socket is closed, the descriptors in its receive queue are closed as well.
-        let (inner, outer) = UnixStream::pair().unwrap();
-        let (fd, peer) = lingering();
-        pass(outer.as_fd(), b"x", &[fd.as_fd()]);
-        peers.push(peer);
+        let (inner, others) = loaded(&mut peers);
         let stopped = Stopped::new(&d);
         let other = netvale::raw::connect_to(Some(d.dir())).unwrap();
         pass(other.as_fd(), b"{}\n", &[inner.as_fd()]);
-        drop((inner, outer, fd));
+        drop((inner, others));
         // The same with an empty message, which looks like a hang-up.
-        let (inner, outer) = UnixStream::pair().unwrap();
-        let (fd, peer) = lingering();
-        pass(outer.as_fd(), b"x", &[fd.as_fd()]);
-        peers.push(peer);
+        let (inner, others) = loaded(&mut peers);
         let last = netvale::raw::connect_to(Some(d.dir())).unwrap();
         pass(last.as_fd(), b"", &[inner.as_fd()]);
-        drop((inner, outer, fd, last));
+        drop((inner, others, last));
         let gone = UnixStream::connect(d.path("control.sock")).unwrap();
         for _ in 0..2 {
             let (fd, peer) = lingering();
@@ -126,15 +136,8 @@ fn descriptors_that_linger_hold_up_no_other_client() {
 /// Objective: a user cannot exceed the quota of connections; other users, and root, can still connect.
 #[test]
 fn a_user_cannot_exceed_the_quota_of_connections() {
-    let dir = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let d = Daemon::start_as(0, dir, "[quota]\nconnections = 8\n[sockets]\nmode = '0666'");
+    let d = Daemon::start_as(0, folder_of(0, 0o755), "[quota]\nconnections = 8\n[sockets]\nmode = '0666'");
     let connect = || UnixStream::connect(d.path("control.sock")).unwrap();
-    let is_served = |mut stream: &UnixStream| {
-        stream.set_read_timeout(Some(common::LIMIT)).unwrap();
-        let asked = writeln!(stream, "{}", json!({"jsonrpc": "2.0", "id": 1, "method": "version"}));
-        asked.is_ok() && matches!(stream.read(&mut [0; 256]), Ok(1..))
-    };
     let mut held: Vec<UnixStream> = as_user(USER, || (0..20).map(|_| connect()).collect());
     let served: Vec<bool> = held.iter().map(is_served).collect();
     assert_eq!(served, (0..20).map(|i| i < 8).collect::<Vec<_>>());
@@ -160,11 +163,9 @@ fn a_user_cannot_exceed_the_quota_of_connections() {
 /// quota; other users, and root, are served, and resources that the user releases are available again.
 #[test]
 fn too_much_is_refused_by_its_name() {
-    let dir = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let more =
         "[quota]\nports = 3\nswitches = 2\nmemory_mib = 16\n[switch]\nshared = ['vale0']\n[sockets]\nmode = '0666'";
-    let d = Daemon::start_as(0, dir, more);
+    let d = Daemon::start_as(0, folder_of(0, 0o755), more);
     let open = |uid, name: &str, extra_bufs| {
         let options = netvale::Options { extra_bufs, ..d.options() };
         as_user(uid, || netvale::Port::open_with(name, &options))
@@ -195,15 +196,9 @@ fn too_much_is_refused_by_its_name() {
 /// connections; when descriptors are available again, it accepts connections.
 #[test]
 fn a_lack_of_descriptors_ends_no_existing_connection() {
-    let dir = tempfile::tempdir().unwrap();
-    let d = Daemon::start_as(0, dir, "");
+    let d = Daemon::start("");
     let known = UnixStream::connect(d.path("control.sock")).unwrap();
-    let version = |mut stream: &UnixStream| {
-        stream.set_read_timeout(Some(common::LIMIT)).unwrap();
-        let asked = writeln!(stream, "{}", json!({"jsonrpc": "2.0", "id": 1, "method": "version"}));
-        asked.is_ok() && matches!(stream.read(&mut [0; 1024]), Ok(1..))
-    };
-    assert!(version(&known));
+    assert!(is_served(&known));
     let open = std::fs::read_dir(format!("/proc/{}/fd", d.id())).unwrap().count() as u64;
     let process = rustix::process::Pid::from_raw(d.id() as i32);
     let limit = |most| rustix::process::Rlimit { current: Some(most), maximum: Some(4096) };
@@ -217,21 +212,20 @@ fn a_lack_of_descriptors_ends_no_existing_connection() {
         })
     });
     let before = ticks(d.id());
-    assert!(version(&known));
+    assert!(is_served(&known));
     std::thread::sleep(Duration::from_secs(1));
     let used = ticks(d.id()) - before;
     assert!(used < 30, "it used {used} hundredths of a second in one second");
     drop(crowd);
     set(1024);
-    until("it accepts again", || version(&UnixStream::connect(d.path("control.sock")).unwrap()));
+    until("it accepts again", || is_served(&UnixStream::connect(d.path("control.sock")).unwrap()));
 }
 
 /// Objective: while a frame is incomplete, the worker sleeps; after the frame is completed, it is delivered.
 #[test]
 fn an_unfinished_frame_leaves_the_worker_asleep() {
     let d = Daemon::start("workers = 1");
-    let mut from = d.open("vale0:a").unwrap();
-    let mut to = d.open("vale0:b").unwrap();
+    let [mut from, mut to] = d.opened(["vale0:a", "vale0:b"]);
     // A frame of two slots, the second of which is sent later. The contents of the slots do not matter.
     let stretch = |from: &mut netvale::Port, flags: u16| {
         let ring = &mut from.tx()[0];

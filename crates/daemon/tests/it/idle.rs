@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use common::ports::{attach, attach_guest, number, numbered, open, show};
+use common::ports::{attach, attach_guest, number, numbered, open};
 use common::{Daemon, receive, send, stats, until};
 use netvale::Port;
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ struct Counts {
 }
 
 fn counts(d: &Daemon, port: &str) -> Counts {
-    let shown = show(d, port);
+    let shown = d.show(port);
     let rings = shown["rings"].as_array().unwrap().iter().filter(|ring| ring["dir"] == "out");
     let sum = |field: &str| rings.clone().map(|ring| ring[field].as_u64().unwrap()).sum();
     let lost = shown["drops"].as_object().into_iter().flatten().filter_map(|(_, n)| n.as_u64()).sum();
@@ -76,7 +76,7 @@ fn each_program_finds_its_rings_empty() {
         change(&d);
         // Two frames are not read.
         drop(first);
-        until("the port is idle", || show(&d, "vale0:kept")["state"] == "idle");
+        until("the port is idle", || d.show("vale0:kept")["state"] == "idle");
         assert_eq!(offer(&d, &mut sender, 20..24, "vale0:kept"), all_idle(4));
         change(&d);
         let mut second = open(&d, "vale0:kept");
@@ -84,7 +84,7 @@ fn each_program_finds_its_rings_empty() {
         assert_eq!(offer(&d, &mut sender, 30..31, "vale0:kept"), all_passed(1));
         assert_eq!(number(&receive(&mut second)), 30);
         drop(second);
-        until("the port is idle", || show(&d, "vale0:kept")["state"] == "idle");
+        until("the port is idle", || d.show("vale0:kept")["state"] == "idle");
     }
 }
 
@@ -104,7 +104,7 @@ fn only_open_rings_get_frames() {
         send(&mut sender, &numbered(9));
         assert_eq!(number(&receive(&mut one)), 9);
         drop((one, only_sends));
-        until("the port is idle", || show(&d, "vale0:kept")["state"] == "idle");
+        until("the port is idle", || d.show("vale0:kept")["state"] == "idle");
     }
     assert_eq!(counts(&d, "vale0:kept"), all_passed(10));
 }

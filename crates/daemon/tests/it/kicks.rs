@@ -6,7 +6,8 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{Daemon, frame, receive, send, until};
+use common::ports::attach_guest;
+use common::{Daemon, crosses, frame, until};
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
 use netvale_vhost::frontend::Frontend;
@@ -19,11 +20,8 @@ use serde_json::json;
 #[test]
 fn a_kick_storm_costs_other_ports_no_frames() {
     let d = Daemon::start("workers = 1");
-    let path = d.path("guest.sock");
-    let reply = d.call("port.attach", json!({"switch": "vale0", "port": format!("vhost:{}", path.display())}));
-    assert_eq!(reply["result"]["kind"], "vhost", "{reply}");
-    let mut a = d.open("vale0:a").unwrap();
-    let mut b = d.open("vale0:b").unwrap();
+    let path = attach_guest(&d, "vhost", json!({}));
+    let [mut a, mut b] = d.opened(["vale0:a", "vale0:b"]);
 
     let socket = UnixStream::connect(&path).unwrap();
     let stop = Doorbell::new().unwrap();
@@ -42,13 +40,11 @@ fn a_kick_storm_costs_other_ports_no_frames() {
             }
         });
         for i in 0..2_000u32 {
-            send(&mut a, &frame(255, 1, i as u8));
-            assert_eq!(receive(&mut b), frame(255, 1, i as u8));
+            crosses(&mut a, &mut b, &frame(255, 1, i as u8));
         }
         over.store(true, Ordering::Relaxed);
     });
     until("an idle daemon", || {
-        let shown = d.call("port.show", json!({"port": "vale0:guest"}));
-        shown["result"]["notes"][0].as_str().is_some_and(|note| note.contains("2 queues running"))
+        d.show("vale0:guest")["notes"][0].as_str().is_some_and(|note| note.contains("2 queues running"))
     });
 }

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use common::ports::{attach, number, numbered, open, show};
-use common::{Daemon, LIMIT, frame, receive, send, until};
+use common::ports::{attach, number, numbered, open};
+use common::{Daemon, LIMIT, crosses, frame, receive, send, until};
 use netvale::{Options, Port};
 use netvale_harness::Pretender;
 use rustix::process::Signal;
@@ -57,14 +57,12 @@ fn killed_clients_are_reaped() {
 #[test]
 fn counters_and_addresses_survive_kills() {
     let d = Daemon::managed("");
-    let mut a = d.open("vale0:a").unwrap();
-    let mut b = d.open("vale0:b").unwrap();
+    let [mut a, mut b] = d.opened(["vale0:a", "vale0:b"]);
     for tag in 0..20 {
-        send(&mut a, &frame(255, 1, tag));
-        assert_eq!(receive(&mut b), frame(255, 1, tag));
+        crosses(&mut a, &mut b, &frame(255, 1, tag));
     }
     let counted = || {
-        let shown = d.call("port.show", json!({"port": "vale0:b"}))["result"]["rings"].take();
+        let shown = d.show("vale0:b")["rings"].take();
         let frames = shown.as_array().unwrap().iter().map(|ring| ring["frames"].as_u64().unwrap()).sum::<u64>();
         let mut table = d.call("switch.table", json!({"switch": "vale0"}))["result"].take();
         (frames, table[0]["port"].take())
@@ -137,7 +135,7 @@ fn receive_numbers(port: &mut Port, d: &Daemon) -> u32 {
         if got == LAST {
             return next;
         }
-        assert!(got <= next, "{got} after {next}: {}", show(d, "vale0:to"));
+        assert!(got <= next, "{got} after {next}: {}", d.show("vale0:to"));
         next = next.max(got + 1);
         // From time to time, the program stops reading until the ring is full.
         if next.is_multiple_of(1500) {

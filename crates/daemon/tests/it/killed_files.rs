@@ -6,7 +6,7 @@ use crate::common;
 use std::path::Path;
 use std::time::Duration;
 
-use common::ports::{attach, notes, number, numbered, numbers, open};
+use common::ports::{attach, number, numbered, numbers, open};
 use common::users::Captures;
 use common::{Daemon, until};
 use netvale::{Interest, Port};
@@ -44,7 +44,7 @@ fn captured_frames_survive_kills_whole() {
     for _ in 0..KILLS {
         let goal = sent + 500;
         send(&mut port, &mut sent, &|sent| sent >= goal);
-        let written = |name: &str| notes(&d, &format!("vale0:{name}")).contains(": 0 frames written");
+        let written = |name: &str| d.notes(&format!("vale0:{name}")).contains(": 0 frames written");
         until("some is written", || !written("pcap") && !written("pcapng"));
         settled.push(files.each_ref().map(|file| numbers_so_far(file)));
         std::thread::scope(|scope| {
@@ -57,7 +57,7 @@ fn captured_frames_survive_kills_whole() {
     for (i, (name, file)) in ["pcap", "pcapng"].into_iter().zip(&files).enumerate() {
         until("the last frame is written", || numbers_so_far(file).last() == Some(&(sent - 1)));
         let count = numbers(file).len();
-        assert!(notes(&d, &format!("vale0:{name}")).contains(&format!("{count} frames written")));
+        assert!(d.notes(&format!("vale0:{name}")).contains(&format!("{count} frames written")));
         d.call("port.detach", json!({"switch": "vale0", "port": name}));
         let all = numbers(file);
         for before in &settled {
@@ -131,9 +131,9 @@ fn a_replay_continues_at_its_position_after_a_kill() {
         receive(&mut port, &mut next);
         next == FRAMES
     });
-    until("its end", || notes(&d, "vale0:file").contains("at its end, 1 passes done"));
+    until("its end", || d.notes("vale0:file").contains("at its end, 1 passes done"));
     d.is_killed();
-    until("its end again", || notes(&d, "vale0:file").contains("at its end, 1 passes done"));
+    until("its end again", || d.notes("vale0:file").contains("at its end, 1 passes done"));
     receive(&mut port, &mut next);
     assert!(next == FRAMES && again <= KILLS * BATCH, "{again} frames came again");
 }

@@ -6,13 +6,11 @@ use crate::common;
 use crate::common::ends;
 use crate::common::published;
 
-use std::collections::VecDeque;
 use std::path::Path;
 
-use common::ports::{attach_guest as attach, show};
+use common::ports::attach_guest as attach;
 use common::{Daemon, until};
-use ends::{BURST, Card, End, numbered};
-use netvale_e1000::driver::remote::SimulatedGuest;
+use ends::{Again, BURST, Card, End};
 use netvale_e1000::driver::{CardDriverOptions, CardRegisters};
 use netvale_e1000::regs::STATUS;
 use published::{Driver, Plugged};
@@ -27,46 +25,19 @@ const TIMES: usize = 10;
 /// Number of rounds of frames between two kills.
 const ROUNDS: u32 = 5;
 
-/// Returns the number in a frame, which must be an unchanged frame of the sender `name`.
-fn number(name: u8, frame: &[u8]) -> u32 {
-    let number = u32::from_le_bytes(frame[14..18].try_into().unwrap());
-    assert_eq!(frame[..60], numbered(name, number), "a frame is not as it was sent");
-    number
-}
-
-/// Number of frames that have arrived repeatedly.
-#[derive(Default)]
-struct Again(u32);
-
-impl Again {
-    fn burst(&mut self, name: u8, from: &mut dyn End, to: &mut dyn End, number_of_first: u32) {
-        let all = number_of_first..number_of_first + BURST;
-        all.clone().for_each(|n| from.send(&numbered(name, n)));
-        let mut next = all.start;
-        while next < all.end {
-            until("it arrives", || !from.push() || to.is_coming());
-            let n = number(name, &to.receive());
-            assert!(n <= next, "frame {next} is lost: {n} came");
-            self.0 += u32::from(n < next);
-            next = next.max(n + 1);
-        }
-    }
-}
-
 /// Sends numbered frames in both directions, in bursts, while the daemon is killed repeatedly.
 fn traffic(managed: &Daemon, guest: &mut dyn End, other: &mut dyn End) {
     let mut again = Again::default();
-    let round = |number| {
-        again.burst(1, guest, other, number);
-        again.burst(2, other, guest, number);
-    };
-    ends::rounds_while(round, |pass| {
-        for _ in 0..TIMES {
+    ends::rounds_while(
+        |number| again.both_ways(guest, other, number),
+        |pass| {
+            for _ in 0..TIMES {
+                pass(ROUNDS);
+                managed.is_killed();
+            }
             pass(ROUNDS);
-            managed.is_killed();
-        }
-        pass(ROUNDS);
-    });
+        },
+    );
     assert!(again.0 <= TIMES as u32 * BURST, "{} frames came again", again.0);
 }
 
@@ -83,8 +54,7 @@ fn lost(kind: &str, mut options: Value, play: &mut Play<'_>) {
     let path = attach(&managed, kind, options);
     let mut ends = ["vale0:local", "vale1:a", "vale1:b"].map(|name| managed.open(name).unwrap());
     let [local, a, b] = &mut ends;
-    let told =
-        || (show(&managed, "vale0:guest")["policies"].clone(), show(&managed, "vale0:guest")["notes"].to_string());
+    let told = || (managed.show("vale0:guest")["policies"].clone(), managed.notes("vale0:guest"));
     let (policies, _) = told();
     assert!(!policies.is_null());
     for i in 1..=TIMES as u32 {
@@ -112,8 +82,7 @@ fn a_published_ptnet_guest_gets_new_devices() {
         opens = !opens;
         if opens {
             driver.open();
-            Again::default().burst(1, &mut driver, local, 0);
-            Again::default().burst(2, local, &mut driver, 0);
+            Again::default().both_ways(&mut driver, local, 0);
         }
         kill();
         assert!(plugged.client.region_read(0, 0, &mut [0; 4]).is_err(), "it still has a device");
@@ -129,10 +98,8 @@ fn an_e1000_driver_gets_a_new_card() {
     let options = json!({"mac": "02:00:00:00:00:09", "lossless": true});
     lost("e1000", options, &mut |path, local, kill| {
         let (csb, combine) = ways.next().unwrap();
-        let mut guest =
-            Card(SimulatedGuest::new(path, CardDriverOptions { slots: 64, csb, combine }).unwrap(), VecDeque::new());
-        Again::default().burst(1, &mut guest, local, 0);
-        Again::default().burst(2, local, &mut guest, 0);
+        let mut guest = Card::new(path, CardDriverOptions { slots: 64, csb, combine });
+        Again::default().both_ways(&mut guest, local, 0);
         kill();
         assert_eq!(guest.0.remote.read(STATUS), u32::MAX, "it still has a card");
     });
@@ -145,11 +112,10 @@ fn guests_lose_nothing_by_a_requested_end() {
     let managed = Daemon::managed(MORE);
     let path = attach(&managed, "e1000", json!({"lossless": true}));
     let mut local = managed.open("vale0:local").unwrap();
-    let mut guest = Card(SimulatedGuest::new(&path, CardDriverOptions::default()).unwrap(), VecDeque::new());
+    let mut guest = Card::new(&path, CardDriverOptions::default());
     let mut again = Again::default();
     for i in 0..TIMES as u32 {
-        again.burst(1, &mut guest, &mut local, i * BURST);
-        again.burst(2, &mut local, &mut guest, i * BURST);
+        again.both_ways(&mut guest, &mut local, i * BURST);
         managed.is_restarted(Signal::TERM, || ());
     }
     drop(guest);
@@ -164,7 +130,7 @@ fn guests_lose_nothing_by_a_requested_end() {
         managed.is_restarted(Signal::TERM, || ());
     }
     assert_eq!(again.0, 0);
-    let shown = show(&managed, "vale0:guest");
+    let shown = managed.show("vale0:guest");
     assert!(shown["notes"].to_string().contains("with virtio-net header"), "{shown}");
 }
 
@@ -186,13 +152,12 @@ fn a_device_notices_nothing_when_its_driver_is_killed() {
         let path = attach(&far, "vhost", json!({"rings": 2, "lossless": true}));
         options["name"] = json!("guest");
         common::ports::attach(&managed, &format!("virtio:{}", path.display()), options.clone());
-        let notes = |d: &Daemon| show(d, "vale0:guest")["notes"].to_string();
-        until("the device runs", || notes(&managed).contains("device runs"));
+        until("the device runs", || managed.notes("vale0:guest").contains("device runs"));
         let mut ends = [&managed, &far].map(|d| d.open("vale0:local").unwrap());
         let [here, there] = &mut ends;
         traffic(&managed, there, here);
         let is_same = || {
-            let state = (notes(&managed), notes(&far));
+            let state = (managed.notes("vale0:guest"), far.notes("vale0:guest"));
             assert!(state.0.contains("device runs"), "{options}: {state:?}");
             assert!(
                 state.1.contains("front end connected") && !state.1.contains("earlier front ends"),
@@ -202,8 +167,7 @@ fn a_device_notices_nothing_when_its_driver_is_killed() {
         is_same();
         managed.is_restarted(Signal::TERM, || ());
         let mut again = Again::default();
-        again.burst(1, here, there, 0);
-        again.burst(2, there, here, 0);
+        again.both_ways(here, there, 0);
         assert_eq!(again.0, 0, "a daemon that is told to end says where it stops");
         is_same();
     }

@@ -5,8 +5,8 @@ use crate::common;
 
 use std::net::Ipv4Addr;
 
-use common::ports::{attach, show};
-use common::{Daemon, frame, receive, send};
+use common::ports::attach;
+use common::{Daemon, crosses, frame, receive, send};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -39,9 +39,8 @@ fn tunnels_and_their_addresses_survive_kills() {
         let how = if n == TIMES { Signal::TERM } else { Signal::KILL };
         managed.is_restarted(how, || send(&mut remote, &frame(1, 2, n)));
         assert_eq!(receive(&mut local), frame(1, 2, n));
-        send(&mut local, &frame(2, 1, n));
-        assert_eq!(receive(&mut remote), frame(2, 1, n));
-        let vxlan = &show(&managed, "vale0:vx")["vxlan"];
+        crosses(&mut local, &mut remote, &frame(2, 1, n));
+        let vxlan = &managed.show("vale0:vx")["vxlan"];
         assert_eq!((&vxlan["addresses"], &vxlan["remotes"][0]["flood"]), (&json!(1), &json!(true)), "{vxlan}");
         let table = managed.call("switch.table", json!({"switch": "vale0"}))["result"].to_string();
         assert!(table.contains(r#""sequence":3"#), "{table}");

@@ -5,7 +5,8 @@ use crate::common;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use common::{Daemon, LIMIT, frame, receive, send, until};
+use common::ports::attach;
+use common::{Daemon, LIMIT, crosses, frame, noise, receive, send, until};
 use netvale::{Error, Interest, Options, Port};
 use netvale_control::device::DeviceRequest;
 use netvale_wire::vnet::VnetHdr;
@@ -16,15 +17,11 @@ use serde_json::json;
 #[test]
 fn frames_cross_between_two_processes() {
     let d = Daemon::start("workers = 2");
-    let mut a = d.open("vale0:a").unwrap();
-    let mut b = d.open("vale0:b").unwrap();
-    let mut c = d.open("vale0:c").unwrap();
+    let [mut a, mut b, mut c] = d.opened(["vale0:a", "vale0:b", "vale0:c"]);
     for round in 0..50 {
-        send(&mut a, &frame(255, 1, round));
-        assert_eq!(receive(&mut b), frame(255, 1, round));
+        crosses(&mut a, &mut b, &frame(255, 1, round));
         assert_eq!(receive(&mut c), frame(255, 1, round));
-        send(&mut b, &frame(1, 2, round));
-        assert_eq!(receive(&mut a), frame(1, 2, round));
+        crosses(&mut b, &mut a, &frame(1, 2, round));
     }
     c.sync();
     assert_eq!(c.rx()[0].space(), 0, "unicast reached a third port");
@@ -32,8 +29,8 @@ fn frames_cross_between_two_processes() {
     let entries = table["result"].as_array().unwrap();
     let ports: Vec<_> = entries.iter().map(|entry| entry["port"].as_str().unwrap()).collect();
     assert_eq!(ports, ["vale0:a", "vale0:b"]);
-    let shown = d.call("port.show", json!({"port": "vale0:b"}));
-    let rings = shown["result"]["rings"].as_array().unwrap();
+    let shown = d.show("vale0:b");
+    let rings = shown["rings"].as_array().unwrap();
     assert_eq!((rings[0]["frames"].as_u64(), rings[1]["frames"].as_u64()), (Some(50), Some(50)));
 }
 
@@ -67,15 +64,13 @@ fn segments_that_are_cut() {
     let d = Daemon::managed("");
     for (name, no_segments) in [("cut", true), ("whole", false)] {
         let options = json!({"vnet_hdr": 12, "no_segments": no_segments});
-        let reply = d.call("port.attach", json!({"switch": "vale0", "port": name, "options": options}));
-        assert!(reply["error"].is_null(), "{reply}");
+        attach(&d, name, options);
     }
     let [mut cut, mut whole] = ["vale0:cut", "vale0:whole"].map(|name| d.open(name).unwrap());
     let mut a = Port::open_with("vale0:a", &Options { hdr_len: 12, buf_size: 4096, ..d.options() }).unwrap();
     let sent = large_segment();
     for _ in 0..2 {
-        send(&mut a, &sent);
-        assert_eq!(receive(&mut whole), sent);
+        crosses(&mut a, &mut whole, &sent);
         for (at, len) in [(0, 1000), (1000, 1000), (2000, 1000), (3000, 500)] {
             let piece = receive(&mut cut);
             assert_eq!((piece.len(), &piece[..12]), (12 + 54 + len, &[0; 12][..]));
@@ -116,8 +111,7 @@ fn bad_names_are_refused_with_helpful_advice() {
 #[test]
 fn pipes_carry_frames_in_order_both_ways() {
     let d = Daemon::start("");
-    let mut a = d.open("netmap:p{1").unwrap();
-    let mut b = d.open("netmap:p}1").unwrap();
+    let [mut a, mut b] = d.opened(["netmap:p{1", "netmap:p}1"]);
     assert!(matches!(d.open("netmap:p{1"), Err(Error::Refused { errno: libc::EBUSY, .. })));
     let echo = std::thread::spawn(move || {
         for _ in 0..5000 {
@@ -155,8 +149,7 @@ fn pipes_carry_frames_in_order_both_ways() {
 #[test]
 fn pipes_share_their_parents_region() {
     let d = Daemon::start("");
-    let mut parent = d.open("vale0:a").unwrap();
-    let mut pipe = d.open("vale0:a{x").unwrap();
+    let [mut parent, mut pipe] = d.opened(["vale0:a", "vale0:a{x"]);
     assert_eq!(parent.info().mem_id, pipe.info().mem_id);
     let other = d.open("vale0:b").unwrap();
     assert_ne!(parent.info().mem_id, other.info().mem_id, "ports are isolated from each other");
@@ -176,10 +169,8 @@ fn different_clients_can_hold_rings_of_one_port() {
     assert!(matches!(d.open("vale0:m"), Err(Error::Refused { errno: libc::EBUSY, .. })));
     assert!(matches!(d.open("vale0:m-2"), Err(Error::Refused { errno: libc::EINVAL, .. })));
     let mut peer = d.open("vale0:peer").unwrap();
-    send(&mut first, &frame(255, 1, 1));
-    assert_eq!(receive(&mut peer), frame(255, 1, 1));
-    send(&mut second, &frame(255, 2, 2));
-    assert_eq!(receive(&mut peer), frame(255, 2, 2));
+    crosses(&mut first, &mut peer, &frame(255, 1, 1));
+    crosses(&mut second, &mut peer, &frame(255, 2, 2));
     drop(first);
     until("ring 0 is free again", || d.open("vale0:m-0").is_ok());
 }
@@ -188,14 +179,9 @@ fn different_clients_can_hold_rings_of_one_port() {
 #[test]
 fn a_monitor_sees_both_directions_of_its_target() {
     let d = Daemon::start("");
-    let mut a = d.open("vale0:a").unwrap();
-    let mut b = d.open("vale0:b").unwrap();
-    let mut both = d.open("vale0:a/z").unwrap();
-    let mut sent = d.open("vale0:a/t").unwrap();
-    send(&mut a, &frame(255, 1, 7));
-    assert_eq!(receive(&mut b), frame(255, 1, 7));
-    send(&mut b, &frame(1, 2, 8));
-    assert_eq!(receive(&mut a), frame(1, 2, 8));
+    let [mut a, mut b, mut both, mut sent] = d.opened(["vale0:a", "vale0:b", "vale0:a/z", "vale0:a/t"]);
+    crosses(&mut a, &mut b, &frame(255, 1, 7));
+    crosses(&mut b, &mut a, &frame(1, 2, 8));
     assert_eq!((receive(&mut both), receive(&mut both)), (frame(255, 1, 7).to_vec(), frame(1, 2, 8).to_vec()));
     assert_eq!(receive(&mut sent), frame(255, 1, 7));
     assert!(!sent.wait(Interest::Rx, Some(Duration::from_millis(20))).unwrap());
@@ -210,11 +196,9 @@ fn persistent_ports_stay_without_clients() {
     let d = Daemon::start("[[port]]\nswitch = 'vale1'\nport = 'x'\nslots = 32\n");
     assert_eq!(d.ports(), ["vale1:x"]);
     for _ in 0..3 {
-        let mut x = d.open("vale1:x").unwrap();
-        let mut y = d.open("vale1:y").unwrap();
+        let [mut x, mut y] = d.opened(["vale1:x", "vale1:y"]);
         assert_eq!(x.tx()[0].num_slots(), 32);
-        send(&mut x, &frame(255, 1, 1));
-        assert_eq!(receive(&mut y), frame(255, 1, 1));
+        crosses(&mut x, &mut y, &frame(255, 1, 1));
         drop((x, y));
         until("only the persistent port is left", || d.ports() == ["vale1:x"] && d.open("vale1:x").is_ok());
     }
@@ -255,17 +239,12 @@ fn malformed_attach_messages_stop_no_daemon() {
 #[test]
 fn a_port_that_stops_reading() {
     let d = Daemon::start("");
-    let mut a = d.open("vale0:a").unwrap();
-    let mut b = d.open("vale0:b").unwrap();
+    let [mut a, mut b] = d.opened(["vale0:a", "vale0:b"]);
     let _deaf = Port::open_with("vale0:deaf", &Options { lossless: true, ..d.options() }).unwrap();
     for round in 0..200 {
-        send(&mut a, &frame(255, 1, round as u8));
-        assert_eq!(receive(&mut b), frame(255, 1, round as u8));
+        crosses(&mut a, &mut b, &frame(255, 1, round as u8));
     }
-    let dropped = || {
-        let shown = d.call("port.show", json!({"port": "vale0:deaf"}));
-        shown["result"]["rings"][1]["drops"]["no-room"].as_u64()
-    };
+    let dropped = || d.show("vale0:deaf")["rings"][1]["drops"]["no-room"].as_u64();
     // The drop of the last frame is counted after the frame's other copy has arrived.
     until("the deaf port's drops are counted by name", || dropped() == Some(200 - 63));
 }
@@ -320,18 +299,12 @@ fn any_device_request_is_answered_or_refused() {
     let d = Daemon::start("");
     let _port = d.open("vale0:a").unwrap();
     let conn = netvale::raw::connect_to(Some(d.dir())).unwrap();
-    // These pseudo-random numbers (xorshift) are the same in every run.
-    let mut state = 0x9e37_79b9_7f4a_7c15u64;
-    let mut number = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state
-    };
+    // These pseudo-random numbers are the same in every run.
+    let mut state = 0x9e37_79b9_7f4a_7c15;
     for reqtype in 0..40 {
         for name in ["", "vale0:a", "vale0:b", "vale0", "netmap:x", "x{1", "\u{7f}"] {
             for filling in 0..4 {
-                let body = std::array::from_fn(|_| if filling == 0 { 0 } else { number() as u8 });
+                let body = std::array::from_fn(|_| if filling == 0 { 0 } else { noise(&mut state) as u8 });
                 let request = DeviceRequest { reqtype, name: name.into(), body, ..DeviceRequest::default() };
                 let reply = netvale::raw::request(conn.as_fd(), &request).unwrap();
                 assert_eq!(reply.reqtype, reqtype);

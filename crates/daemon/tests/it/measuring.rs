@@ -10,13 +10,9 @@ fn attach(d: &Daemon, port: &str, options: Value) -> Value {
     d.call("port.attach", json!({"switch": "vale0", "port": port, "options": options}))
 }
 
-fn show(d: &Daemon, port: &str) -> Value {
-    d.call("port.show", json!({"port": port}))["result"].clone()
-}
-
 /// Returns the numbers of forwarded and dropped frames of a port's ring in that direction.
 fn counted(d: &Daemon, port: &str, dir: &str) -> (u64, u64) {
-    let shown = show(d, port);
+    let shown = d.show(port);
     let ring = shown["rings"].as_array().unwrap().iter().find(|ring| ring["dir"] == dir).unwrap();
     (ring["frames"].as_u64().unwrap(), ring["drops"]["no-room"].as_u64().unwrap_or(0))
 }
@@ -41,14 +37,13 @@ fn null_swallows_and_counts() {
         send_on(&mut a, &frame(9, 1, tag));
     }
     until("all frames are swallowed", || counted(&d, "vale0:sink", "out") == (200, 0));
-    assert_eq!(show(&d, "vale0:sink")["rings"][0]["bytes"], 200 * 60);
+    assert_eq!(d.show("vale0:sink")["rings"][0]["bytes"], 200 * 60);
     assert_eq!(d.ports(), ["vale0:a", "vale0:sink"]);
     let all = stats(&d);
     let sink = all["ports"].as_array().unwrap().iter().find(|port| port["name"] == "vale0:sink").unwrap();
     assert_eq!((passed(sink, "out"), passed(sink, "in")), (200, 0));
     assert_eq!(a.rx()[0].space(), 0, "something came back");
-    let detached = d.call("port.detach", json!({"switch": "vale0", "port": "sink"}));
-    assert!(detached["error"].is_null(), "{detached}");
+    d.detach("sink");
 }
 
 /// Objective: `echo:` returns each frame to its sender, in order, with swapped addresses and otherwise unchanged,
@@ -57,8 +52,7 @@ fn null_swallows_and_counts() {
 fn echo_sends_back() {
     let d = Daemon::start("workers = 2");
     assert_eq!(attach(&d, "echo:", json!({}))["result"]["name"], "vale0:echo");
-    let mut a = d.open("vale0:a").unwrap();
-    let mut b = d.open("vale0:b").unwrap();
+    let [mut a, mut b] = d.opened(["vale0:a", "vale0:b"]);
     for tag in 0..200 {
         let to = if tag % 2 == 0 { 255 } else { 9 };
         send(&mut a, &frame(to, 1, tag));
@@ -102,7 +96,7 @@ fn the_configuration_attaches_both_kinds() {
         "[[port]]\nswitch = 'vale0'\nport = 'null:'\n[[port]]\nswitch = 'vale1'\nport = 'echo:e'\nslots = 64\n",
     );
     assert_eq!(d.ports(), ["vale0:null", "vale1:e"]);
-    assert!(show(&d, "vale1:e")["notes"].to_string().contains("a ring of 64 slots"));
+    assert!(d.notes("vale1:e").contains("a ring of 64 slots"));
     assert!(attach(&d, "null:", json!({}))["error"]["message"].to_string().contains("already"));
     assert!(attach(&d, "echo:x", json!({"slots": 1 << 30}))["error"].is_object());
     assert_eq!(d.ports().len(), 2);

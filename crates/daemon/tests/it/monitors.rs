@@ -6,7 +6,8 @@ use crate::common;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use common::{Daemon, LIMIT, cable, frame, inside, ip, receive, send, stats, until};
+use common::ports::attach;
+use common::{Daemon, LIMIT, cable, crosses, frame, inside, ip, receive, send, stats, until};
 use netvale::slot::NS_TXMON;
 use netvale::{Error, Interest, Options, Port};
 use netvale_mem::mirror::Moment;
@@ -69,8 +70,7 @@ fn monitors_that_do_not_read() {
         let _deaf = [d.open(&name(&a, "t")).unwrap(), d.open(&name(&b, "r")).unwrap(), d.open(&name(&b, "z")).unwrap()];
         let mut reader = d.open(&name(&b, "r")).unwrap();
         for i in 0..500u32 {
-            send(&mut a, &frame(255, 1, i as u8));
-            assert_eq!(receive(&mut b), frame(255, 1, i as u8));
+            crosses(&mut a, &mut b, &frame(255, 1, i as u8));
             assert_eq!(watched(&mut reader), (frame(255, 1, i as u8).to_vec(), false));
         }
         // The daemon forwards copies that a program makes a moment later.
@@ -87,12 +87,8 @@ fn monitors_that_do_not_read() {
 #[test]
 fn hostile_mirrors_do_not_stop_other_ports() {
     let d = Daemon::start("workers = 1");
-    let mut x = d.open("vale0:x").unwrap();
-    let mut y = d.open("vale0:y").unwrap();
-    let mut a = d.open("netmap:h{1").unwrap();
-    let mut b = d.open("netmap:h}1").unwrap();
-    let mut sent = d.open("netmap:h{1/t").unwrap();
-    let mut z = d.open("netmap:h}1/z").unwrap();
+    let [mut x, mut y, mut a, mut b, mut sent, mut z] =
+        d.opened(["vale0:x", "vale0:y", "netmap:h{1", "netmap:h}1", "netmap:h{1/t", "netmap:h}1/z"]);
     let own = ring_at(&a, a.info().csb_first, a.info().tx_slots);
     let name = own.csb.mirror(Moment::Passing).load(Ordering::Acquire);
     let mirror = ring_at(&a, name - 1, own.ring.num_slots());
@@ -114,8 +110,7 @@ fn hostile_mirrors_do_not_stop_other_ports() {
         let _ = b.rx()[0].sync();
         b.rx()[0].advance(64);
         if i % 100 == 0 {
-            send(&mut x, &frame(255, 1, 2));
-            assert_eq!(receive(&mut y), frame(255, 1, 2));
+            crosses(&mut x, &mut y, &frame(255, 1, 2));
         }
         for monitor in [&mut sent, &mut z] {
             let _ = monitor.rx()[0].sync();
@@ -138,8 +133,7 @@ fn the_port_goes_first() {
             let mut a = d.open(a).unwrap();
             let mut b = d.open(b).unwrap();
             let mut m = d.open(&format!("{}/{flags}", b.name())).unwrap();
-            send(&mut a, &frame(255, 1, 1));
-            assert_eq!(receive(&mut b), frame(255, 1, 1));
+            crosses(&mut a, &mut b, &frame(255, 1, 1));
             assert_eq!(watched(&mut m), (frame(255, 1, 1).to_vec(), false));
             drop(b);
             assert!(matches!(m.wait(Interest::Rx, Some(LIMIT)), Err(Error::Closed)));
@@ -179,8 +173,7 @@ fn long_frames_are_seen_whole() {
         let mut copies = [format!("{}/r", b.name()), format!("{}/z", b.name()), format!("{}/t", a.name())]
             .map(|n| d.open(&n).unwrap());
         for _ in 0..50 {
-            send(&mut a, &body);
-            assert_eq!(receive(&mut b), body);
+            crosses(&mut a, &mut b, &body);
             for (m, sent) in copies.iter_mut().zip([false, false, true]) {
                 assert_eq!(watched(m), (body.clone(), sent));
             }
@@ -244,8 +237,7 @@ mod as_root {
             return;
         }
         let d = Daemon::start("");
-        let reply = d.call("port.attach", json!({"switch": "vale0", "port": "tap:nvm0"}));
-        assert_eq!(reply["result"]["kind"], "tap", "{reply}");
+        assert_eq!(attach(&d, "tap:nvm0", json!({}))["kind"], "tap");
         std::fs::write("/proc/sys/net/ipv6/conf/nvm0/disable_ipv6", "1").unwrap();
         ip("link set nvm0 up");
         let mut a = d.open("vale0:a").unwrap();
@@ -258,7 +250,7 @@ mod as_root {
             assert!(is_silent(&mut m));
         }
         let mut m = d.open("vale0:nvm0/r").unwrap();
-        assert!(d.call("port.detach", json!({"switch": "vale0", "port": "nvm0"}))["result"].is_object());
+        d.detach("nvm0");
         assert!(matches!(m.wait(Interest::Rx, Some(LIMIT)), Err(Error::Closed)));
     }
 
@@ -292,21 +284,18 @@ mod as_root {
         until("it is closed", || d.ports().is_empty() && tasks(&d) == 0);
         assert_eq!((refused(&d, "netmap:mona/r"), refused(&d, "netmap:nosuch0/r")), (libc::EINVAL, libc::ENXIO));
 
-        let reply = d.call("port.attach", json!({"switch": "vale0", "port": "netmap:mona"}));
-        assert_eq!(reply["result"]["kind"], "nic", "{reply}");
+        assert_eq!(attach(&d, "netmap:mona", json!({}))["kind"], "nic");
         let mut a = d.open("vale0:a").unwrap();
         let mut far = open("netmap:monb").unwrap();
-        let mut wire = d.open("netmap:mona/rt").unwrap();
-        let mut port = d.open("vale0:mona/rt").unwrap();
+        let [mut wire, mut port] = d.opened(["netmap:mona/rt", "vale0:mona/rt"]);
         send(&mut a, &frame(255, 1, 5));
         assert_eq!(receive_on_any(&mut far), frame(255, 1, 5));
         assert_eq!(watched(&mut wire), (frame(255, 1, 5).to_vec(), true), "sent on the wire");
         assert_eq!(watched(&mut port), (frame(255, 1, 5).to_vec(), false), "received from the switch");
-        send(&mut far, &frame(255, 2, 6));
-        assert_eq!(receive(&mut a), frame(255, 2, 6));
+        crosses(&mut far, &mut a, &frame(255, 2, 6));
         assert_eq!(watched(&mut wire), (frame(255, 2, 6).to_vec(), false));
         assert_eq!(watched(&mut port), (frame(255, 2, 6).to_vec(), true));
-        assert!(d.call("port.detach", json!({"switch": "vale0", "port": "mona"}))["result"].is_object());
+        d.detach("mona");
         for m in [&mut wire, &mut port] {
             assert!(matches!(m.wait(Interest::Rx, Some(LIMIT)), Err(Error::Closed)));
         }

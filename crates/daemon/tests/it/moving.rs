@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
+use common::ports::attach;
 use common::{Daemon, LIMIT, frame};
 use netvale::{Interest, Options, Port};
 use netvale_daemon::worker::{Polling, Worker};
@@ -23,7 +24,7 @@ use netvale_port::ring_in::RingIngress;
 use netvale_port::ring_out::RingEgress;
 use netvale_port::{PassResult, RingCounters};
 use netvale_switch::{ForwardMemory, Forwarder, PortId, Switch, Task};
-use serde_json::{Value, json};
+use serde_json::json;
 
 /// Number of moves in a test.
 const MOVES: usize = 3000;
@@ -378,9 +379,8 @@ fn nothing_is_left_behind() {
 
 /// Returns the number of the worker that forwards a port's frames.
 fn worker_of(d: &Daemon, port: &str) -> u64 {
-    let shown: Value = d.call("port.show", json!({"port": port}));
-    let rings = shown["result"]["rings"].as_array().unwrap();
-    rings.iter().find_map(|ring| ring["worker"].as_u64()).unwrap()
+    let shown = d.show(port);
+    shown["rings"].as_array().unwrap().iter().find_map(|ring| ring["worker"].as_u64()).unwrap()
 }
 
 /// Objective: if two busy senders are on one worker, one of them moves to the other worker after a while; no frame that
@@ -388,16 +388,14 @@ fn worker_of(d: &Daemon, port: &str) -> u64 {
 #[test]
 fn busy_senders_part() {
     let d = Daemon::start("workers = 2");
-    let attached = d.call("port.attach", json!({"switch": "vale0", "port": "null:"}));
-    assert!(attached["error"].is_null(), "{attached}");
+    attach(&d, "null:", json!({}));
     // A full ring keeps the worker busy while a sender has no CPU.
     let options = Options { slots: 4096, ..d.options() };
     let mut ports = ["vale0:a", "vale0:b", "vale0:c"].map(|name| Port::open_with(name, &options).unwrap());
     assert_eq!(worker_of(&d, "vale0:a"), worker_of(&d, "vale0:c"), "as many tasks each");
     for port in ["vale0:a", "vale0:c"] {
         // With this rule, a frame takes more time in the worker than in the sender, so that the worker is always busy.
-        let set = d.call("port.set", json!({"port": port, "set": {"filter_in": [rule("pass", 200)]}}));
-        assert!(set["error"].is_null(), "{set}");
+        d.set(port, json!({"filter_in": [rule("pass", 200)]}));
     }
     let parted = AtomicBool::new(false);
     let sent: Vec<u64> = std::thread::scope(|scope| {
@@ -425,9 +423,6 @@ fn busy_senders_part() {
         sent
     });
     for (name, sent) in ["vale0:a", "vale0:c"].into_iter().zip(sent) {
-        until("all frames are taken", || {
-            let shown: Value = d.call("port.show", json!({"port": name}));
-            shown["result"]["rings"][0]["frames"].as_u64() == Some(sent)
-        });
+        until("all frames are taken", || d.show(name)["rings"][0]["frames"].as_u64() == Some(sent));
     }
 }

@@ -42,12 +42,11 @@ fn switches_and_ports_may_have_any_name() {
         assert!(attach(&d, switch, "a")["error"].is_object(), "{switch}");
     }
     assert_eq!(d.ports(), ["br-lab:my.port", "br-lab:web-1"]);
-    let mut a = d.open("br-lab:web-1").unwrap();
-    let mut b = d.open("br-lab:'my.port'").unwrap();
+    let [mut a, mut b] = d.opened(["br-lab:web-1", "br-lab:'my.port'"]);
     send(&mut a, &frame(255, 1, 7));
     assert_eq!(receive(&mut b)[14], 7);
     for name in ["br-lab:web-1", "br-lab:'web-1'"] {
-        assert_eq!(d.call("port.show", json!({"port": name}))["result"]["name"], "br-lab:web-1");
+        assert_eq!(d.show(name)["name"], "br-lab:web-1");
     }
     let table = d.call("switch.table", json!({"switch": "br-lab"}));
     assert_eq!(table["result"][0]["port"], "br-lab:web-1");
@@ -71,11 +70,9 @@ fn whole_names_win() {
     assert_eq!(d.ports(), ["vale0:web", "vale0:web-1"]);
     assert!(refusal(d.open("vale0:web-1")).contains("vale0:web-1 is already open"));
     assert!(refusal(d.open("vale0:'web'-1")).contains("vale0:web is already open"));
-    let _other = d.open("vale0:'web'-0").unwrap();
-    let _monitor = d.open("vale0:web-1/r").unwrap();
+    let [_other, _monitor] = d.opened(["vale0:'web'-0", "vale0:web-1/r"]);
     assert!(d.ports().iter().any(|name| name.starts_with("vale0:web-1/monitor-")), "{:?}", d.ports());
-    let _master = d.open("netmap:p{'x-1'").unwrap();
-    let _slave = d.open("netmap:p}'x-1'").unwrap();
+    let [_master, _slave] = d.opened(["netmap:p{'x-1'", "netmap:p}'x-1'"]);
     assert!(refusal(d.open("netmap:p}x-1")).contains("netmap:p{x-1 is already open"));
 }
 
@@ -109,7 +106,7 @@ fn a_switch_has_an_alias_in_netmaps_style() {
     assert!(stranger.contains("invalid port other:x: expected a port of switch lan"), "{stranger}");
     let _port = d.open("valelan:d").unwrap();
     assert_eq!(d.ports(), ["lan:b", "lan:c", "lan:d", "lan:web-1"]);
-    assert_eq!(d.call("port.show", json!({"port": "valelan:web-1"}))["result"]["name"], "lan:web-1");
+    assert_eq!(d.show("valelan:web-1")["name"], "lan:web-1");
     assert_eq!(d.call("port.list", json!({"switch": "valelan"}))["result"].as_array().unwrap().len(), 4);
     let traced = d.call("trace.begin", json!({"of": ["valelan"]}));
     assert_eq!(traced["result"]["ports"].as_array().unwrap().len(), 4);
@@ -130,8 +127,7 @@ fn real_names_come_before_aliases() {
     attach(&d, "lan", "b");
     let _second = d.open("valelan:c").unwrap();
     attach(&d, "cfg", "b");
-    let _third = d.open("valecfg:c").unwrap();
-    let _fourth = d.open("valelater:c").unwrap();
+    let [_third, _fourth] = d.opened(["valecfg:c", "valelater:c"]);
     assert_eq!(d.ports(), ["cfg:b", "lan:b", "later:c", "valecfg:c", "valelan:a", "valelan:c"]);
 }
 
@@ -166,9 +162,7 @@ fn configured_names_are_exported_as_they_are() {
     let d = Daemon::start(FILE);
     let all = ["br-lab:my.sink-2", "lan:web-1", "vale0:e-1"];
     assert_eq!(d.ports(), all);
-    let text = d.call("config.export", json!({}))["result"]["text"].as_str().unwrap().to_owned();
-    let again = d.call("config.apply", json!({"text": text}));
-    assert_eq!((&again["result"]["changes"], &again["result"]["unchanged"]), (&json!([]), &json!(3)), "{text}");
+    let text = d.exports(3);
     assert_eq!(d.ports(), all);
     let fewer = text.replace("web-1", "web-2");
     let changed = d.call("config.apply", json!({"text": fewer}));
@@ -181,8 +175,7 @@ fn configured_names_are_exported_as_they_are() {
 #[test]
 fn names_are_the_same_in_the_next_daemon() {
     let d = Daemon::managed(FILE);
-    let mut a = d.open("lan:web-1").unwrap();
-    let mut b = d.open("valelan:c.d-e").unwrap();
+    let [mut a, mut b] = d.opened(["lan:web-1", "valelan:c.d-e"]);
     let all = ["br-lab:my.sink-2", "lan:c.d-e", "lan:web-1", "vale0:e-1"];
     for round in 0..3 {
         send(&mut a, &frame(255, 1, round));

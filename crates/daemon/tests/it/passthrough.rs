@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::{Daemon, cable, carry, falls_asleep, frame, frames, receive, send, until};
+use common::{Daemon, cable, carry, crosses, falls_asleep, frame, frames, noise, receive, send, until};
 use netvale::{Interest, Port};
 use netvale_abi::ptnet::{COMMAND_START, COMMAND_STOP};
 use netvale_afxdp::iface::Interface;
@@ -29,10 +29,6 @@ fn passthrough(d: &Daemon, backend: &str, options: Value) -> PathBuf {
     path
 }
 
-fn show(d: &Daemon, name: &str) -> Value {
-    d.call("port.show", json!({"port": name}))["result"].clone()
-}
-
 /// Objective: frames cross a pipe unchanged and in order in both directions, more of them than the rings have room for;
 /// guests and programs come and go independently; frames that find room are never lost.
 #[test]
@@ -52,14 +48,14 @@ fn frames_cross_a_pipe_unchanged_both_ways() {
         // This frame waits for the next program. The last frame of this round waits for the next guest.
         send(&mut guest, &frame(255, 2, round));
         drop(guest);
-        until("the guest is gone", || show(&d, "netmap:p{1")["notes"].to_string().contains("waits"));
+        until("the guest is gone", || d.notes("netmap:p{1").contains("waits"));
         drop(program);
-        until("the end is free", || show(&d, "netmap:p{1")["notes"].to_string().contains("not open"));
+        until("the end is free", || d.notes("netmap:p{1").contains("not open"));
         program = d.open("netmap:p}1").unwrap();
         assert_eq!(receive(&mut program), frame(255, 2, round));
         send(&mut program, &frame(255, 1, 78 + round));
     }
-    let rings = show(&d, "netmap:p{1")["rings"].clone();
+    let rings = d.show("netmap:p{1")["rings"].clone();
     assert_eq!(rings[0]["frames"], 4 * (frames.len() as u64 + 1), "{rings}");
     assert!(d.call("port.detach", json!({"switch": "netmap", "port": "p{1"}))["error"].is_null());
     until("the program's end is closed", || program.wait(Interest::Rx, Some(Duration::ZERO)).is_err());
@@ -103,10 +99,8 @@ fn full_pipes_sleep() {
     }
     falls_asleep(&d);
     for i in 0..200 {
-        send(&mut guest, &frame(255, 1, i));
-        assert_eq!(receive(&mut program), frame(255, 1, i));
-        send(&mut program, &frame(255, 2, i));
-        assert_eq!(receive(&mut guest), frame(255, 2, i));
+        crosses(&mut guest, &mut program, &frame(255, 1, i));
+        crosses(&mut program, &mut guest, &frame(255, 2, i));
     }
 }
 
@@ -122,13 +116,8 @@ fn nonsense_in_a_pipe() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let whole = Words::new(mad.memory(), 0, mad.memory().len() / 4).unwrap();
-            let mut state = 0x9e37_79b9_7f4a_7c15u64;
-            let mut noise = || {
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                state as u32
-            };
+            let mut state = 0x9e37_79b9_7f4a_7c15;
+            let mut noise = || noise(&mut state);
             while !over.load(Ordering::Relaxed) {
                 for _ in 0..500 {
                     let value = noise();
@@ -155,15 +144,14 @@ fn nonsense_in_a_pipe() {
     });
     drop((mad, program));
     until("both are gone", || {
-        let notes = show(&d, "netmap:p{1")["notes"].to_string();
+        let notes = d.notes("netmap:p{1");
         notes.contains("waits") && notes.contains("not open")
     });
     d.call("port.detach", json!({"switch": "netmap", "port": "p{1"}));
     let path = passthrough(&d, "netmap:p{1", json!({}));
     let mut program = d.open("netmap:p}1").unwrap();
     let mut guest = Port::as_guest(&path, 0).unwrap();
-    send(&mut guest, &frame(255, 1, 1));
-    assert_eq!(receive(&mut program), frame(255, 1, 1));
+    crosses(&mut guest, &mut program, &frame(255, 1, 1));
 }
 
 /// Objective: impossible requests are refused with an explanation.
@@ -201,8 +189,7 @@ mod as_root {
     /// for several guests one after another; without a guest, the stack gets the frames; idle guests and workers sleep.
     #[test]
     fn interface_frames_go_to_and_from_the_guest() {
-        if !rustix::process::geteuid().is_root() {
-            netvale_harness::skip("XDP programs need root");
+        if !common::is_root("XDP programs need root") {
             return;
         }
         if !common::inside(&["--net"]) {
@@ -222,13 +209,11 @@ mod as_root {
             falls_asleep(&d);
             // A frame from either side wakes the worker and the other side.
             for i in 0..100 {
-                send(&mut far, &frame(1, 2, i));
-                assert_eq!(receive(&mut guest), frame(1, 2, i));
-                send(&mut guest, &frame(2, 1, i));
-                assert_eq!(receive(&mut far), frame(2, 1, i));
+                crosses(&mut far, &mut guest, &frame(1, 2, i));
+                crosses(&mut guest, &mut far, &frame(2, 1, i));
             }
         }
-        let shown = show(&d, "netmap:nva");
+        let shown = d.show("netmap:nva");
         assert_eq!(shown["rings"][0]["frames"], 3 * (frames.len() as u64 + 100), "{shown}");
         // No other program can get the queues while the port exists; after the port is removed, the queues are free.
         let _guest = Port::as_guest(&path, 0).unwrap();

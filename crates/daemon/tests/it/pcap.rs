@@ -5,7 +5,8 @@ use crate::common;
 use std::path::Path;
 use std::time::Duration;
 
-use common::{Daemon, frame, passed, receive, send, stats, until};
+use common::{Daemon, crosses, frame, passed, receive, send, stats, until};
+use netvale::{Options, Port};
 use netvale_pcapport::{PcapFormat, PcapReader, PcapWriter};
 use serde_json::{Value, json};
 
@@ -32,10 +33,6 @@ fn attach(d: &Daemon, port: &str, options: Value) -> Value {
     d.call("port.attach", json!({"switch": "vale0", "port": port, "options": options}))
 }
 
-fn notes(d: &Daemon, port: &str) -> String {
-    d.call("port.show", json!({"port": port}))["result"]["notes"].to_string()
-}
-
 /// Objective: every frame of a file, in either format, reaches a port, in order and unchanged; after that, the
 /// replaying port reports the end of the file.
 #[test]
@@ -50,35 +47,36 @@ fn every_frame_of_a_file_reaches_a_port() {
         for tag in 0..FRAMES {
             assert_eq!(receive(&mut a), frame(255, 9, tag));
         }
-        until("the replay is at its end", || notes(&d, "vale0:file").contains("at its end, 1 passes done"));
+        until("the replay is at its end", || d.notes("vale0:file").contains("at its end, 1 passes done"));
     }
+}
+
+/// Attaches a port that replays a file repeatedly. Returns a lossless port on the same switch.
+fn beside_a_replay(d: &Daemon) -> Port {
+    let file = d.path("in.pcap");
+    record(&file, PcapFormat::Pcap);
+    let options = Options { lossless: true, ..d.options() };
+    let port = Port::open_with("vale0:a", &options).unwrap();
+    attach(d, &format!("pcap:in={}", file.display()), json!({"speed": 0.0, "loop": true, "name": "file"}));
+    port
 }
 
 /// Objective: with `loop` and `speed` 0, the file is replayed repeatedly, as fast as the switch accepts the frames.
 #[test]
 fn replay_again_and_again() {
     let d = Daemon::start("");
-    let file = d.path("in.pcap");
-    record(&file, PcapFormat::Pcap);
-    let options = netvale::Options { lossless: true, ..d.options() };
-    let mut a = netvale::Port::open_with("vale0:a", &options).unwrap();
-    attach(&d, &format!("pcap:in={}", file.display()), json!({"speed": 0.0, "loop": true, "name": "file"}));
+    let mut a = beside_a_replay(&d);
     for round in 0..200u32 {
         assert_eq!(receive(&mut a), frame(255, 9, (round % u32::from(FRAMES)) as u8), "frame {round}");
     }
-    let detached = d.call("port.detach", json!({"switch": "vale0", "port": "file"}));
-    assert!(detached["error"].is_null(), "{detached}");
+    d.detach("file");
 }
 
 /// Objective: the repetition of a file continues even if the daemon can no longer open files.
 #[test]
 fn a_file_is_repeated_without_descriptors() {
     let d = Daemon::start("");
-    let file = d.path("in.pcap");
-    record(&file, PcapFormat::Pcap);
-    let options = netvale::Options { lossless: true, ..d.options() };
-    let mut a = netvale::Port::open_with("vale0:a", &options).unwrap();
-    attach(&d, &format!("pcap:in={}", file.display()), json!({"speed": 0.0, "loop": true, "name": "file"}));
+    let mut a = beside_a_replay(&d);
     let _without = WithoutDescriptors::new(&d);
     // These are more frames than the daemon's buffers and the ring have room for.
     for round in 0..20_000u32 {
@@ -149,7 +147,7 @@ fn both_from_the_configuration() {
     let mut a = d.open("vale0:a").unwrap();
     receive(&mut a);
     send(&mut a, &frame(9, 1, 77));
-    until("it is taken", || d.call("port.show", json!({"port": "vale0:file"}))["result"]["rings"][1]["frames"] == 1);
+    until("it is taken", || d.show("vale0:file")["rings"][1]["frames"] == 1);
     drop(d);
     assert_eq!(frames(&to), [frame(9, 1, 77).to_vec()]);
 }
@@ -158,8 +156,7 @@ fn both_from_the_configuration() {
 #[test]
 fn a_truncated_file_is_replayed_up_to_the_cut() {
     let d = Daemon::start("");
-    let mut a = d.open("vale0:a").unwrap();
-    let mut b = d.open("vale0:b").unwrap();
+    let [mut a, mut b] = d.opened(["vale0:a", "vale0:b"]);
     let file = d.path("in.pcap");
     record(&file, PcapFormat::Pcap);
     let bytes = std::fs::read(&file).unwrap();
@@ -168,9 +165,8 @@ fn a_truncated_file_is_replayed_up_to_the_cut() {
     for tag in 0..FRAMES - 1 {
         assert_eq!(receive(&mut a), frame(255, 9, tag));
     }
-    until("the cut is seen", || notes(&d, "vale0:file").contains("ended early"));
-    send(&mut b, &frame(255, 2, 200));
-    assert_eq!(receive(&mut a), frame(255, 2, 200));
+    until("the cut is seen", || d.notes("vale0:file").contains("ended early"));
+    crosses(&mut b, &mut a, &frame(255, 2, 200));
 }
 
 /// Objective: missing files, files of other formats, and read-only files are refused with advice, and leave no port.
@@ -199,11 +195,9 @@ fn unfit_files_are_refused_with_advice() {
 #[test]
 fn a_full_disk_ends_the_capture_with_a_reason() {
     let d = Daemon::start("");
-    let mut a = d.open("vale0:a").unwrap();
-    let mut b = d.open("vale0:b").unwrap();
+    let [mut a, mut b] = d.opened(["vale0:a", "vale0:b"]);
     let full = attach(&d, "pcap:out=/dev/full", json!({"name": "file"}));
     let text = full["error"].to_string();
     assert!(text.contains("No space left") && text.contains("make room"), "{full}");
-    send(&mut a, &frame(255, 1, 1));
-    assert_eq!(receive(&mut b), frame(255, 1, 1));
+    crosses(&mut a, &mut b, &frame(255, 1, 1));
 }

@@ -6,12 +6,12 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 
-use common::ports::{attach, show};
-use common::{Daemon, frame, receive, until};
+use common::ports::attach;
+use common::{Daemon, frame, receive, sum, until};
 use serde_json::{Value, json};
 
 fn vlan(d: &Daemon, port: &str) -> u64 {
-    show(d, port)["policies"]["access"].as_u64().unwrap_or_default()
+    d.show(port)["policies"]["access"].as_u64().unwrap_or_default()
 }
 
 fn set(d: &Daemon, port: &str, set: Value) -> Value {
@@ -76,7 +76,7 @@ fn a_picked_vlan_is_refused_to_others() {
             assert!(message.contains(&format!("VLAN {picked}: expected one that is not")), "{policies}: {refused}");
         }
     }
-    assert_eq!(show(&d, "vale0:uplink")["policies"], json!({"trunk": "20-29"}));
+    assert_eq!(d.show("vale0:uplink")["policies"], json!({"trunk": "20-29"}));
     attach(&d, "null:shared", json!({"access": 10}));
     attach(&d, "null:gateway", json!({"trunk": "all", "native": 1}));
     assert!(set(&d, "vale0:a", json!({"isolated": true}))["error"].is_null());
@@ -99,7 +99,7 @@ fn a_vlan_stays_until_the_port_is_private_no_more() {
     assert!(set(&d, "vale0:a", json!({"private": true}))["error"].is_null());
     assert!(![0, 1, before].contains(&vlan(&d, "vale0:a")));
     assert!(set(&d, "vale0:b", json!({"private": null}))["error"].is_null());
-    assert_eq!(show(&d, "vale0:b")["policies"], json!({"isolated": true}));
+    assert_eq!(d.show("vale0:b")["policies"], json!({"isolated": true}));
 }
 
 /// Objective: an exported file contains no VLANs that the daemon has picked, and changes nothing when it is applied; a
@@ -150,8 +150,7 @@ fn each_peer_of_a_socket_has_a_private_port_of_its_own() {
     assert_eq!(tags, vlans);
     // The gateway has received all frames, so the daemon has forwarded them. No frame was sent to a peer.
     for port in ports {
-        let rings = show(&d, port)["rings"].take();
-        let heard = rings.as_array().unwrap().iter().filter(|ring| ring["dir"] == "out");
-        assert_eq!(heard.map(|ring| ring["frames"].as_u64().unwrap()).sum::<u64>(), 0, "{port}: {rings}");
+        let shown = d.show(port);
+        assert_eq!(sum(&shown, "out", "frames"), 0, "{port}: {shown}");
     }
 }

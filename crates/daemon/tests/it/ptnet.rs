@@ -2,19 +2,16 @@
 
 use crate::common;
 
-use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::ports::attach_device;
-use common::{Daemon, frame, receive, send, until};
+use common::published::{Driver, GUEST_AT, GUEST_BYTES, Plugged, TAIL, ktoa};
+use common::{Daemon, crosses, frame, noise, receive, send, until};
 use netvale::Port;
 use netvale_abi::ptnet::{COMMAND_START, COMMAND_STOP, FEATURE_VNET_HDR};
 use netvale_guest::BareGuest;
-use netvale_mem::Mapping;
-use netvale_mem::mapping::{PageKind, sealed_memfd};
 use netvale_mem::notify::Doorbell;
 use netvale_mem::words::Words;
 use rustix::io::Errno;
@@ -24,10 +21,6 @@ use serde_json::{Value, json};
 /// Attaches a port to `vale0`. Returns the path of its socket.
 fn attach(d: &Daemon, name: &str, options: Value) -> PathBuf {
     attach_device(d, "ptnet", name, options)
-}
-
-fn notes(d: &Daemon, name: &str) -> String {
-    d.call("port.show", json!({"port": format!("vale0:{name}")}))["result"]["notes"].to_string()
 }
 
 fn ping(a: &mut Port, b: &mut Port, tag: u8) {
@@ -47,16 +40,15 @@ fn guests_and_programs_exchange_frames() {
     for i in 0..200 {
         ping(&mut a, &mut b, i);
         assert_eq!(receive(&mut local), frame(255, 1, i));
-        send(&mut b, &frame(255, 2, i));
-        assert_eq!(receive(&mut a), frame(255, 2, i));
+        crosses(&mut b, &mut a, &frame(255, 2, i));
         receive(&mut local);
     }
-    let shown = d.call("port.show", json!({"port": "vale0:one"}));
-    let rings = shown["result"]["rings"].as_array().unwrap();
+    let shown = d.show("vale0:one");
+    let rings = shown["rings"].as_array().unwrap();
     let sum = |of: &[Value], key: &str| of.iter().map(|ring| ring[key].as_u64().unwrap()).sum::<u64>();
     assert_eq!((rings.len(), sum(&rings[..2], "slots"), sum(&rings[2..], "slots")), (4, 1024, 1024), "{shown}");
     assert_eq!((sum(&rings[..2], "hwcur"), sum(&rings[2..], "hwtail")), (200, 200), "{shown}");
-    assert!(shown["result"]["ptnet"]["vectors"] == 5, "{shown}");
+    assert!(shown["ptnet"]["vectors"] == 5, "{shown}");
 }
 
 /// Objective: with a virtio-net header, pending offloads of a guest's stack are completed or passed on; ports without
@@ -75,7 +67,7 @@ fn headers_carry_pending_offloads() {
         assert_eq!(receive(&mut guest), [&[0; 12][..], &frame(255, 2, i)].concat());
     }
     drop(guest);
-    until("the port is free", || notes(&d, "one").contains("waits"));
+    until("the port is free", || d.notes("vale0:one").contains("waits"));
     // The same port also serves a driver that uses no header.
     let mut guest = Port::as_guest(&path, 0).unwrap();
     ping(&mut guest, &mut local, 7);
@@ -133,7 +125,7 @@ fn a_guest_that_sends_data_is_disconnected() {
     let mark = Words::new(guest.memory(), 1 << 16, 1).unwrap();
     mark.store(0, 0xdead_beef);
     rustix::net::send(guest.connection().unwrap(), b"hello", SendFlags::NOSIGNAL).unwrap();
-    until("it is shown out", || notes(&d, "one").contains("expected none from an ivshmem client"));
+    until("it is shown out", || d.notes("vale0:one").contains("expected none from an ivshmem client"));
     let next = BareGuest::connect(&path).unwrap();
     assert_eq!(Words::new(next.memory(), 1 << 16, 1).unwrap().load(0), 0);
     // Guests are served one at a time: a second guest waits, and gets no answer.
@@ -146,22 +138,13 @@ fn a_guest_that_sends_data_is_disconnected() {
     ping(&mut port, &mut local, 1);
 }
 
-/// Returns the next pseudo-random number (xorshift).
-fn noise(state: &mut u64) -> u32 {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    (*state >> 16) as u32
-}
-
 /// Objective: nonsense all over the memory (header, status blocks, rings, slots), endless doorbells, and commands in
 /// between do not affect other ports; after the guest restarts its rings, they work.
 #[test]
 fn nonsense_everywhere_costs_the_others_nothing() {
     let d = Daemon::start("workers = 1");
     let path = attach(&d, "mad", json!({"slots": 64, "rings": 2, "vnet_hdr": 12}));
-    let mut a = d.open("vale0:a").unwrap();
-    let mut b = d.open("vale0:b").unwrap();
+    let [mut a, mut b] = d.opened(["vale0:a", "vale0:b"]);
     let mad = BareGuest::connect(&path).unwrap();
     let whole = Words::new(mad.memory(), 0, mad.memory().len() / 4).unwrap();
     // All of the memory except the buffers, whose contents the device does not interpret.
@@ -193,7 +176,7 @@ fn nonsense_everywhere_costs_the_others_nothing() {
     let mut port = Port::of_guest(mad, 0).unwrap();
     send(&mut port, &frame(255, 9, 9));
     while receive(&mut b) != frame(255, 9, 9) {}
-    until("an idle daemon", || notes(&d, "mad").contains("rings run"));
+    until("an idle daemon", || d.notes("vale0:mad").contains("rings run"));
 }
 
 /// Objective: a guest that makes its interrupt descriptors blocking, and fills them, delays no other port: frames of
@@ -202,8 +185,7 @@ fn nonsense_everywhere_costs_the_others_nothing() {
 fn held_interrupts_delay_no_other_port() {
     let d = Daemon::start("workers = 1");
     let path = attach(&d, "one", json!({}));
-    let mut a = d.open("vale0:a").unwrap();
-    let mut b = d.open("vale0:b").unwrap();
+    let [mut a, mut b] = d.opened(["vale0:a", "vale0:b"]);
     for _ in 0..2 {
         let guest = BareGuest::connect(&path).unwrap();
         assert_eq!(guest.command(COMMAND_START, 0, 0).unwrap(), 0);
@@ -221,82 +203,14 @@ fn held_interrupts_delay_no_other_port() {
         let _ = guest.command(COMMAND_STOP, 0, 0).map(|_| guest.command(COMMAND_START, 0, 0));
         [2, 18].into_iter().for_each(|word| status.store(word, 1));
         for i in 0..500u32 {
-            send(&mut a, &frame(255, 1, i as u8));
-            assert_eq!(receive(&mut b), frame(255, 1, i as u8));
+            crosses(&mut a, &mut b, &frame(255, 1, i as u8));
         }
     }
-    until("the port is free", || notes(&d, "one").contains("waits"));
+    until("the port is free", || d.notes("vale0:one").contains("waits"));
     ping(&mut Port::as_guest(&path, 0).unwrap(), &mut a, 3);
     let guest = BareGuest::connect(&path).unwrap();
-    assert!(d.call("port.detach", json!({"switch": "vale0", "port": "one"}))["error"].is_null());
+    d.detach("one");
     drop(guest);
-}
-
-/// The guest's side of netmap's published devices, which uses another implementation's client. It consists of the
-/// guest's memory, with the status blocks, and the interrupt vectors.
-struct Published {
-    client: vfio_user::Client,
-    _memory_device: vfio_user::Client,
-    guest: Words,
-    netmap: Words,
-    vectors: Vec<Doorbell>,
-    nifp: usize,
-}
-
-/// Offset of the status blocks in the guest's memory, in bytes.
-const CSB_AT: u64 = 0x3000;
-/// Address of the guest's memory in the guest's address space.
-const GUEST_AT: u64 = 0x10_0000;
-
-impl Published {
-    fn connect(path: &std::path::Path) -> Published {
-        let mut client = vfio_user::Client::new(path).unwrap();
-        let mut memory_path = path.as_os_str().to_owned();
-        memory_path.push(".mem");
-        let mut memory = vfio_user::Client::new(std::path::Path::new(&memory_path)).unwrap();
-        let (file, map, _) = sealed_memfd("guest", 1 << 16, PageKind::Ordinary).unwrap();
-        client.dma_map(0, GUEST_AT, 1 << 16, file.as_raw_fd()).unwrap();
-        let read = |client: &mut vfio_user::Client, at| {
-            let mut value = [0; 4];
-            client.region_read(0, at, &mut value).unwrap();
-            u32::from_le_bytes(value)
-        };
-        assert_eq!(read(&mut client, 48), read(&mut memory, 8), "one memory");
-        let size = memory.region(1).unwrap().size;
-        assert_eq!(u64::from(read(&mut memory, 0)), size);
-        let file = memory.region(1).unwrap().file_offset.as_ref().unwrap().file().try_clone().unwrap();
-        let netmap = Arc::new(Mapping::map(file.as_fd(), size as usize).unwrap());
-        let vectors: Vec<Doorbell> = (0..2).map(|_| Doorbell::new().unwrap()).collect();
-        let fds: Vec<i32> = vectors.iter().map(|v| v.as_fd().as_raw_fd()).collect();
-        client.set_irqs(2, 4 | 1 << 5, 0, 2, &fds).unwrap();
-        let high_low = [0, (GUEST_AT + CSB_AT) as u32, 0, (GUEST_AT + CSB_AT) as u32 + 0x400];
-        for (at, value) in [52u64, 56, 60, 64].into_iter().zip(high_low) {
-            client.region_write(0, at, &value.to_le_bytes()).unwrap();
-        }
-        client.region_write(0, 4, &1u32.to_le_bytes()).unwrap();
-        assert_eq!(read(&mut client, 4), 0, "it does not start");
-        let nifp = read(&mut client, 24) as usize;
-        Published {
-            guest: Words::new(&Arc::new(map), CSB_AT, 1024).unwrap(),
-            netmap: Words::new(&netmap, 0, netmap.len() / 4).unwrap(),
-            client,
-            _memory_device: memory,
-            vectors,
-            nifp,
-        }
-    }
-
-    /// Returns the index of the first word of the ring to which entry `entry` of the `netmap_if` refers.
-    fn ring(&self, entry: usize) -> usize {
-        let at = (self.nifp + 56 + 8 * entry) / 4;
-        (self.nifp + self.netmap.load_wide(at) as usize) / 4
-    }
-
-    /// Returns the index of the first word of the buffer of slot `slot`.
-    fn buffer(&self, ring: usize, slot: usize) -> usize {
-        let index = self.netmap.load(ring + 64 + 4 * slot) as usize;
-        ring + (self.netmap.load_wide(ring) as usize + index * self.netmap.load(ring + 3) as usize) / 4
-    }
 }
 
 /// Objective: registers, status blocks in the guest's memory, kicks and vectors of the published devices carry frames;
@@ -304,34 +218,22 @@ impl Published {
 #[test]
 fn published_devices_carry_frames() {
     let d = Daemon::start("");
-    let path = attach(&d, "pub", json!({"slots": 16, "vfio_user": true}));
+    let path = attach(&d, "pub", json!({"slots": 64, "vfio_user": true}));
     let mut local = d.open("vale0:local").unwrap();
-    let mut guest = Published::connect(&path);
-    // Send a frame: slot 0 has length 60, `head` and `cur` are 1, and the kick follows.
-    let tx = guest.ring(0);
-    let rx = guest.ring(2);
-    let buffer = guest.buffer(tx, 0);
-    for (i, four) in frame(255, 9, 5).chunks(4).enumerate() {
-        guest.netmap.store(buffer + i, u32::from_le_bytes(four.try_into().unwrap()));
-    }
-    guest.netmap.store(tx + 64 + 1, 60);
-    // Make the receiving ring request an interrupt.
-    guest.guest.store(16 + 2, 1);
-    guest.guest.store(1, 1);
-    guest.guest.store(0, 1);
-    guest.client.region_write(0, 128, &0u32.to_le_bytes()).unwrap();
+    let mut plugged = Plugged::new(&path);
+    let mut driver = Driver::probe(&mut plugged, false);
+    driver.open();
+    driver.send(0, &frame(255, 9, 5));
     assert_eq!(receive(&mut local), frame(255, 9, 5));
     send(&mut local, &frame(255, 1, 6));
-    until("an interrupt", || guest.vectors[1].drain());
-    let ktoa = 0x400 / 4 + 16;
-    assert_eq!(guest.guest.load(ktoa + 1), 1, "hwtail");
-    let first = guest.netmap.load(guest.buffer(rx, 0));
-    assert_eq!(first.to_le_bytes(), [255; 4]);
-    assert!(notes(&d, "pub").contains("rings run"));
-    guest.client.dma_unmap(GUEST_AT, 1 << 16).unwrap();
-    until("rings stop", || notes(&d, "pub").contains("rings stopped"));
-    guest.client.reset().unwrap();
-    drop(guest);
-    until("the port is free", || notes(&d, "pub").contains("waits"));
-    drop(Published::connect(&path));
+    until("an interrupt", || driver.plugged.vectors()[1].drain());
+    assert_eq!(driver.plugged.ram.load(ktoa(1, TAIL)), 1, "hwtail");
+    assert_eq!(driver.first_word(1).to_le_bytes(), [255; 4]);
+    assert!(d.notes("vale0:pub").contains("rings run"));
+    plugged.client.dma_unmap(GUEST_AT, GUEST_BYTES).unwrap();
+    until("rings stop", || d.notes("vale0:pub").contains("rings stopped"));
+    plugged.client.reset().unwrap();
+    drop(plugged);
+    until("the port is free", || d.notes("vale0:pub").contains("waits"));
+    Driver::probe(&mut Plugged::new(&path), false).open();
 }

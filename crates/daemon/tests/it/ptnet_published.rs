@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::ports::attach_device;
-use common::{Daemon, frame, receive, send, until};
+use common::{Daemon, frame, noise, receive, send, until};
 use netvale::Port;
 use netvale_wire::build;
 use netvale_wire::vnet::VnetHdr;
@@ -27,10 +27,6 @@ const HEADER_LEN: u64 = 44;
 fn attach(d: &Daemon, name: &str, mut options: Value) -> PathBuf {
     options["vfio_user"] = json!(true);
     attach_device(d, "ptnet", name, options)
-}
-
-fn notes(d: &Daemon, name: &str) -> String {
-    d.call("port.show", json!({"port": format!("vale0:{name}")}))["result"]["notes"].to_string()
 }
 
 fn errno(e: Errno) -> u32 {
@@ -69,15 +65,15 @@ fn in_the_drivers_order() {
         assert_eq!((driver.mac, driver.header_len), ([2, 3, 4, 5, 6, 7], if vnet_hdr { 12 } else { 0 }));
         for _ in 0..3 {
             driver.open();
-            assert!(notes(&d, "pub").contains("rings run"));
+            assert!(d.notes("vale0:pub").contains("rings run"));
             round_the_rings(&mut driver, &mut local);
             driver.close();
-            assert!(!notes(&d, "pub").contains("rings run"));
+            assert!(!d.notes("vale0:pub").contains("rings run"));
         }
         driver.remove();
     }
     drop(plugged);
-    until("the port is free", || notes(&d, "pub").contains("waits"));
+    until("the port is free", || d.notes("vale0:pub").contains("waits"));
 }
 
 /// Objective: two pairs of rings carry frames in both directions, even after the device is reopened.
@@ -263,14 +259,14 @@ fn orders_that_no_driver_has() {
     both_ways(&mut driver, &mut local, 2);
     // If the addresses of the status blocks are set to invalid values, the rings stop.
     driver.plugged.set_csb(0xdead_0000, !0);
-    assert!(!notes(&d, "pub").contains("rings run"));
+    assert!(!d.notes("vale0:pub").contains("rings run"));
     assert_eq!(obeyed(driver.plugged, CREATE), errno(Errno::NXIO));
     driver.plugged.set_csb(gh, hg);
     driver.open();
     both_ways(&mut driver, &mut local, 3);
     // The same addresses are set again, as by a driver that is loaded after a driver that did not shut down.
     let mut driver = Driver::probe(&mut p, true);
-    assert!(!notes(&d, "pub").contains("rings run"));
+    assert!(!d.notes("vale0:pub").contains("rings run"));
     driver.open();
     both_ways(&mut driver, &mut local, 4);
     driver.close();
@@ -295,7 +291,7 @@ fn a_machine_reset_under_traffic_works_again() {
         }
         plugged.client.reset().unwrap();
         assert_eq!(plugged.register(HEADER_LEN), 0);
-        assert!(!notes(&d, "pub").contains("rings run"));
+        assert!(!d.notes("vale0:pub").contains("rings run"));
     }
 }
 
@@ -313,16 +309,8 @@ fn other_memory_at_the_same_address() {
         round_the_rings(&mut driver, &mut local);
         // The device is not notified that different memory is now at this address.
         plugged.remap();
-        assert!(!notes(&d, "pub").contains("rings run"));
+        assert!(!d.notes("vale0:pub").contains("rings run"));
     }
-}
-
-/// Returns the next pseudo-random number (xorshift).
-fn noise(state: &mut u64) -> u32 {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    (*state >> 16) as u32
 }
 
 /// Objective: endless register writes in random order, with nonsense in the rings, in the `netmap_if` and in the status
@@ -331,8 +319,7 @@ fn noise(state: &mut u64) -> u32 {
 fn nonsense_everywhere_costs_the_others_nothing() {
     let d = Daemon::start("workers = 1");
     let path = attach(&d, "mad", json!({"slots": 64, "rings": 2, "vnet_hdr": 12}));
-    let mut a = d.open("vale0:a").unwrap();
-    let mut b = d.open("vale0:b").unwrap();
+    let [mut a, mut b] = d.opened(["vale0:a", "vale0:b"]);
     let mut mad = Plugged::new(&path);
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {

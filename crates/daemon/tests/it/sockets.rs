@@ -6,8 +6,9 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use common::ports::{attach, notes, show};
-use common::{Daemon, LIMIT, falls_asleep, frame, receive, send, until};
+use common::ends::End;
+use common::ports::attach;
+use common::{Daemon, LIMIT, falls_asleep, frame, receive, send, sum, until};
 use netvale::Port;
 use serde_json::{Value, json};
 
@@ -19,18 +20,6 @@ impl StreamCaller {
         let stream = UnixStream::connect(path).unwrap();
         stream.set_read_timeout(Some(LIMIT)).unwrap();
         StreamCaller(stream)
-    }
-
-    fn send(&mut self, frame: &[u8]) {
-        self.0.write_all(&[&(frame.len() as u32).to_be_bytes()[..], frame].concat()).unwrap();
-    }
-
-    fn receive(&mut self) -> Vec<u8> {
-        let mut length = [0; 4];
-        self.0.read_exact(&mut length).unwrap();
-        let mut frame = vec![0; u32::from_be_bytes(length) as usize];
-        self.0.read_exact(&mut frame).unwrap();
-        frame
     }
 }
 
@@ -60,23 +49,21 @@ impl VdeEnd {
     }
 }
 
-/// A peer of any kind.
-trait SocketEnd {
-    fn send(&mut self, frame: &[u8]);
-    fn receive(&mut self) -> Vec<u8>;
-}
-
-impl SocketEnd for StreamCaller {
+impl End for StreamCaller {
     fn send(&mut self, frame: &[u8]) {
-        StreamCaller::send(self, frame);
+        self.0.write_all(&[&(frame.len() as u32).to_be_bytes()[..], frame].concat()).unwrap();
     }
 
     fn receive(&mut self) -> Vec<u8> {
-        StreamCaller::receive(self)
+        let mut length = [0; 4];
+        self.0.read_exact(&mut length).unwrap();
+        let mut frame = vec![0; u32::from_be_bytes(length) as usize];
+        self.0.read_exact(&mut frame).unwrap();
+        frame
     }
 }
 
-impl SocketEnd for VdeEnd {
+impl End for VdeEnd {
     fn send(&mut self, frame: &[u8]) {
         self.data.send_to(frame, &self.switch).unwrap();
     }
@@ -87,7 +74,7 @@ impl SocketEnd for VdeEnd {
 }
 
 /// A peer with a datagram socket. The socket is connected to the port's socket before the peer sends.
-impl SocketEnd for UnixDatagram {
+impl End for UnixDatagram {
     fn send(&mut self, frame: &[u8]) {
         UnixDatagram::send(self, frame).unwrap();
     }
@@ -106,7 +93,7 @@ fn received(socket: &UnixDatagram) -> Vec<u8> {
 
 /// Passes a frame in each direction between a peer and a program's port. After a kill, earlier frames may arrive again,
 /// and are skipped.
-fn passes(peer: &mut dyn SocketEnd, program: &mut Port, tag: u8) {
+fn passes(peer: &mut dyn End, program: &mut Port, tag: u8) {
     peer.send(&frame(255, 9, tag));
     while receive(program) != frame(255, 9, tag) {}
     until("there is room to send", || {
@@ -119,13 +106,11 @@ fn passes(peer: &mut dyn SocketEnd, program: &mut Port, tag: u8) {
 
 /// Returns the number of frames that were discarded because the port had no peer.
 fn idle(d: &Daemon, port: &str) -> u64 {
-    let shown = show(d, port);
-    let rings = shown["rings"].as_array().unwrap().iter().filter(|ring| ring["dir"] == "out");
-    rings.map(|ring| ring["idle"].as_u64().unwrap()).sum()
+    sum(&d.show(port), "out", "idle")
 }
 
 fn is_taken(d: &Daemon, port: &str) -> bool {
-    notes(d, port).contains("peer connected")
+    d.notes(port).contains("peer connected")
 }
 
 /// Attaches `lab`, a stream port, with these options. Returns the path of its socket.
@@ -142,22 +127,22 @@ fn lab(d: &Daemon, mut options: Value) -> PathBuf {
 fn from_end_to_end() {
     let d = Daemon::start("");
     let path = lab(&d, json!({}));
-    assert_eq!(show(&d, "vale0:lab")["kind"], "stream");
-    assert!(notes(&d, "vale0:lab").contains("waits for a peer; connections: 0"));
+    assert_eq!(d.show("vale0:lab")["kind"], "stream");
+    assert!(d.notes("vale0:lab").contains("waits for a peer; connections: 0"));
     let mut a = d.open("vale0:a").unwrap();
     for tag in 1..4 {
         let mut peer = StreamCaller::new(&path);
         until("it has a port", || is_taken(&d, "vale0:lab"));
         let who = format!("process {} of user", std::process::id());
-        assert!(notes(&d, "vale0:lab").contains(&who), "{}", notes(&d, "vale0:lab"));
+        assert!(d.notes("vale0:lab").contains(&who), "{}", d.notes("vale0:lab"));
         passes(&mut peer, &mut a, tag);
         drop(peer);
-        until("it is gone", || notes(&d, "vale0:lab").contains(&format!("waits for a peer; connections: {tag}")));
+        until("it is gone", || d.notes("vale0:lab").contains(&format!("waits for a peer; connections: {tag}")));
         let table = || d.call("switch.table", json!({"switch": "vale0"}))["result"].to_string();
         until("its address is forgotten", || !table().contains("02:00:00:00:00:09"));
         send(&mut a, &frame(255, 1, 0));
         until("it is counted", || idle(&d, "vale0:lab") == u64::from(tag));
-        assert!(show(&d, "vale0:lab")["drops"]["no-room"].is_null());
+        assert!(d.show("vale0:lab")["drops"]["no-room"].is_null());
     }
     let detached = d.call("port.detach", json!({"switch": "vale0", "port": "lab"}));
     assert!(detached["error"].is_null() && !path.exists(), "{detached}");
@@ -179,10 +164,9 @@ fn a_port_each() {
             peer
         })
         .collect();
-    let vlan = |port: &str| show(&d, port)["policies"]["access"].clone();
+    let vlan = |port: &str| d.show(port)["policies"]["access"].clone();
     assert!(all.iter().all(|port| vlan(port) == 5));
-    let set = d.call("port.set", json!({"port": "vale0:lab-1", "set": {"access": 7}}));
-    assert!(set["error"].is_null(), "{set}");
+    d.set("vale0:lab-1", json!({"access": 7}));
     let mut fourth = StreamCaller::new(&path);
     let end = fourth.0.read(&mut [0; 1]);
     assert!(end.as_ref().is_ok_and(|count| *count == 0) || end.is_err_and(|e| e.kind() == ErrorKind::ConnectionReset));
@@ -245,7 +229,7 @@ fn one_that_does_not_read() {
         let mut a = d.open("vale0:a").unwrap();
         passes(&mut peer, &mut a, 1);
         let dropped = || {
-            let drops = show(&d, "vale0:lab")["drops"].take();
+            let drops = d.show("vale0:lab")["drops"].take();
             drops["no-room"].as_u64().unwrap_or(0) + drops["stalled"].as_u64().unwrap_or(0)
         };
         until("there is no room", || {
@@ -261,7 +245,7 @@ fn one_that_does_not_read() {
 }
 
 /// Attaches a port `p` of that kind to `vale0`. Returns a peer that is connected to the port.
-fn peer_of(kind: &str, d: &Daemon) -> Box<dyn SocketEnd> {
+fn peer_of(kind: &str, d: &Daemon) -> Box<dyn End> {
     let path = d.path("p.sock");
     let own = d.path("own.sock");
     let shown = path.display();
@@ -319,7 +303,7 @@ fn kinds() {
         }
         let port = if kind == "vde" { "vale0:p0007" } else { "vale0:p" };
         until("its peer is shown", || is_taken(&d, port));
-        assert_eq!(show(&d, port)["kind"], kind);
+        assert_eq!(d.show(port)["kind"], kind);
     }
 }
 
@@ -333,8 +317,7 @@ fn succession() {
         let mut a = d.open("vale0:a").unwrap();
         passes(&mut *peer, &mut a, 0);
         let port = if kind == "vde" { "vale0:p0007" } else { "vale0:p" };
-        let set = d.call("port.set", json!({"port": port, "set": {"max_addresses": 3}}));
-        assert!(set["error"].is_null(), "{set}");
+        d.set(port, json!({"max_addresses": 3}));
         let ports = d.ports();
         for round in 1..7 {
             if round % 2 == 0 {
@@ -344,7 +327,7 @@ fn succession() {
             }
             passes(&mut *peer, &mut a, round);
             assert_eq!(d.ports(), ports, "{kind}");
-            assert_eq!(show(&d, port)["policies"]["max_addresses"], 3, "{kind}");
+            assert_eq!(d.show(port)["policies"]["max_addresses"], 3, "{kind}");
         }
     }
 }
@@ -372,10 +355,8 @@ fn exported() {
     let path = lab(&d, json!({"mtu": 9000, "peers": 2}));
     let _peers = [StreamCaller::new(&path), StreamCaller::new(&path)];
     until("both have ports", || d.ports().len() == 2);
-    let text = d.call("config.export", json!({}))["result"]["text"].as_str().unwrap().to_owned();
+    let text = d.exports(1);
     assert!(text.contains("stream:") && !text.contains("lab-1"), "{text}");
-    let again = d.call("config.apply", json!({"text": text}));
-    assert_eq!((&again["result"]["changes"], &again["result"]["unchanged"]), (&json!([]), &json!(1)), "{again}");
     assert_eq!(d.ports(), ["vale0:lab", "vale0:lab-1"]);
 }
 
@@ -426,9 +407,9 @@ fn lines_before_their_plugs() {
     let set = |params: Value| d.call("vde.set", params);
     assert_eq!(set(json!({"port": "vale0:p", "reserve": [7, 1]}))["result"], json!({}));
     assert_eq!(d.ports(), ["vale0:p", "vale0:p0001", "vale0:p0007"]);
-    let shown = show(&d, "vale0:p0007");
+    let shown = d.show("vale0:p0007");
     assert_eq!((&shown["policies"]["access"], &shown["vde"]), (&json!(10), &json!({"number": 7, "reserved": true})));
-    assert!(notes(&d, "vale0:p0007").contains("reserved for plugs that request number 7"));
+    assert!(d.notes("vale0:p0007").contains("reserved for plugs that request number 7"));
     d.call("port.set", json!({"port": "vale0:p0007", "set": {"access": 20}}));
     d.call("port.set", json!({"port": "vale0:p", "set": {"access": 30}}));
     for round in 0..2 {
@@ -441,10 +422,10 @@ fn lines_before_their_plugs() {
         let first = VdeEnd::new(&folder, &d.path(&format!("any{round}.sock")), 0);
         let port = format!("vale0:p{number:04}");
         until("any plug has another port", || is_taken(&d, &port));
-        assert_eq!(show(&d, &port)["policies"]["access"], 30);
+        assert_eq!(d.show(&port)["policies"]["access"], 30);
         let asking = VdeEnd::new(&folder, &d.path(&format!("own{round}.sock")), 7);
         until("who asks has the port", || is_taken(&d, "vale0:p0007"));
-        let shown = show(&d, "vale0:p0007");
+        let shown = d.show("vale0:p0007");
         assert_eq!((&shown["policies"]["access"], &shown["vde"]["plug"]["count"]), (&json!(20), &json!(round + 1)));
         assert_eq!(shown["vde"]["plug"]["user"], json!(rustix::process::getuid().as_raw()));
         drop(asking);

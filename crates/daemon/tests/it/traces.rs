@@ -75,8 +75,7 @@ fn users_see_frames_of_their_own_ports_only() {
 #[test]
 fn one_that_does_not_read() {
     let d = Daemon::start("");
-    let mut a = d.open("vale0:a").unwrap();
-    let mut b = d.open("vale0:b").unwrap();
+    let [mut a, mut b] = d.opened(["vale0:a", "vale0:b"]);
     let mut stalled = client(&d, 0);
     let mut reading = client(&d, 0);
     for client in [&mut stalled, &mut reading] {
@@ -148,8 +147,7 @@ fn not_found(error: &ClientError) -> bool {
 #[test]
 fn bad_requests_leave_the_trace_unchanged() {
     let d = Daemon::start("");
-    let mut a = d.open("vale0:a").unwrap();
-    let _b = d.open("vale1:b").unwrap();
+    let [mut a, _b] = d.opened(["vale0:a", "vale1:b"]);
     let mut client = client(&d, 0);
     assert!(not_found(&client.trace_read().unwrap_err()));
     client.trace_begin(TraceBeginParams { filter: Some("1,6 0 0 1".into()), ..of("vale0:a") }).unwrap();
@@ -176,8 +174,7 @@ fn bad_requests_leave_the_trace_unchanged() {
 #[test]
 fn a_trace_reports_the_removal_of_its_ports() {
     let d = Daemon::start("");
-    let a = d.open("vale0:a").unwrap();
-    let mut b = d.open("vale0:b").unwrap();
+    let [a, mut b] = d.opened(["vale0:a", "vale0:b"]);
     let mut client = client(&d, 0);
     client.trace_begin(of("vale0")).unwrap();
     assert_eq!(client.trace_read().unwrap().ports, 2);

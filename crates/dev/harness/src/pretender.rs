@@ -3,10 +3,11 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::time::Duration;
 
 use netvale_control::attach::{AttachReply, REPLY_LEN};
 use netvale_control::succession::{Succession, VERSION};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
 /// The daemon's message that follows all items of its state.
 const END: &[u8] = b".\"end\"";
@@ -23,6 +24,7 @@ impl Pretender {
     pub fn connect(dir: &Path) -> io::Result<Pretender> {
         let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         rustix::net::connect(&fd, &SocketAddrUnix::new(dir.join("attach.sock"))?)?;
+        sockopt::set_socket_timeout(&fd, sockopt::Timeout::Recv, Some(Duration::from_secs(60)))?;
         Ok(Pretender(fd))
     }
 
@@ -36,7 +38,10 @@ impl Pretender {
     }
 
     /// Receives a message, closes its descriptors, and returns its bytes.
-    fn hear(&self) -> io::Result<Vec<u8>> {
+    ///
+    /// # Errors
+    /// The daemon has closed the connection, or says nothing within a minute.
+    pub fn hear(&self) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; 1 << 17];
         let got = netvale_fdio::receive(&self.0, &mut bytes, RecvFlags::empty())?;
         bytes.truncate(got.bytes);

@@ -48,7 +48,7 @@ fn ports_with_other_options() {
         let reply = d.call("config.apply", json!({"text": text}));
         (reply["result"]["changes"].as_array().map(Vec::len), reply["result"]["unchanged"].as_u64(), reply)
     };
-    let owners = || all.iter().map(|port| d.call("port.show", json!({"port": port}))["result"]["pid"].clone());
+    let owners = || all.iter().map(|port| d.show(port)["pid"].clone());
     for options in [2, 1, 2] {
         // Before the change, the service manager has stored the ports' descriptors; it removes them when the daemon
         // requests their removal.

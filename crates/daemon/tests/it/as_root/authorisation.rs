@@ -4,9 +4,8 @@ use crate::common;
 
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{PermissionsExt, chown};
 
-use common::users::as_user;
+use common::users::{as_user, folder_of};
 use common::{Daemon, request};
 use netvale::{Error, Options, Port};
 use netvale_abi::nmreq::*;
@@ -40,11 +39,8 @@ struct Question<'a> {
 }
 
 fn world() -> World {
-    let dir = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    chown(dir.path(), Some(DAEMON), Some(DAEMON)).unwrap();
     let more = "allow_dirs = ['/nowhere']\n[switch]\nshared = ['vale9']\n[sockets]\nmode = '0666'";
-    let d = Daemon::start_as(DAEMON, dir, more);
+    let d = Daemon::start_as(DAEMON, folder_of(DAEMON, 0o755), more);
     let by_owner = |name| open(&d, OWNER, name).unwrap();
     let port = by_owner("vale0:mine");
     let pipe = by_owner("netmap:p{1");
@@ -139,6 +135,12 @@ impl Question<'_> {
     }
 }
 
+/// Returns the answer to several questions, which must be the same for all of them.
+fn same(may: &[bool]) -> bool {
+    assert!(may.iter().all(|one| *one == may[0]), "{may:?}");
+    may[0]
+}
+
 type Ask = fn(&Question<'_>) -> bool;
 
 /// The rows of the table, each with a function that makes the row's requests.
@@ -154,9 +156,7 @@ const ROWS: &[(&str, Ask)] = &[
     }),
     ("`port.attach` of a file or socket outside `allow_dirs`", |q| {
         let kinds = ["pcap", "vhost", "ptnet", "e1000", "virtio", "stream", "seqpacket", "unixgram"];
-        let may = kinds.map(|kind| q.may_attach("vale9", &q.path(kind)));
-        assert!(may.iter().all(|one| *one == may[0]), "{may:?}");
-        may[0]
+        same(&kinds.map(|kind| q.may_attach("vale9", &q.path(kind))))
     }),
     ("`port.attach` of an interface, a TAP, a PCI device, a tunnel or a socket with an IP address", |q| {
         let ports = [
@@ -168,9 +168,7 @@ const ROWS: &[(&str, Ask)] = &[
             "stream:127.0.0.1:14790",
             "dgram:127.0.0.1:14791,remote=127.0.0.1:14792",
         ];
-        let may = ports.map(|port| q.may_attach("vale9", port));
-        assert!(may.iter().all(|one| *one == may[0]), "{may:?}");
-        may[0]
+        same(&ports.map(|port| q.may_attach("vale9", port)))
     }),
     ("passes a TAP that the caller created, for the owner's switch", |q| q.may_hand_over("vale0")),
     ("the same for a shared switch, or for the caller's own switch", |q| {
@@ -185,8 +183,7 @@ const ROWS: &[(&str, Ask)] = &[
         // refusal.
         let port = q.world.attached();
         let may = ["vxlan.set", "vxlan.local", "vde.set"].map(|method| q.may_call(method, json!({"port": port})));
-        assert!(may.iter().all(|one| *one == may[0]), "{may:?}");
-        may[0]
+        same(&may)
     }),
     ("`port.set` of the owner's port", |q| {
         let port = q.world.attached();
@@ -211,8 +208,7 @@ const ROWS: &[(&str, Ask)] = &[
             lists(&q.call("stats.all", json!({}))["result"]["ports"], "name"),
             q.call("port.show", json!({"port": name}))["result"]["name"] == name,
         ];
-        assert!(told.iter().all(|one| *one == told[0]), "{told:?}");
-        told[0]
+        same(&told)
     }),
     ("receives events of the owner's ports: `subscribe`", |q| {
         call(&q.world.d, OWNER, "port.detach", json!({"switch": "vale0", "port": "a"}));
@@ -231,17 +227,14 @@ const ROWS: &[(&str, Ask)] = &[
     ("`config.apply`, `config.export`", |q| {
         let dry = json!({"text": "", "dry_run": true});
         let both = [q.call("config.apply", dry), q.call("config.export", json!({}))];
-        let [apply, export] = both.map(|reply| reply["error"]["data"]["errno"] != libc::EACCES);
-        assert_eq!(apply, export);
-        apply
+        same(&both.map(|reply| reply["error"]["data"]["errno"] != libc::EACCES))
     }),
     ("traces the owner's port: `trace.begin`", |q| {
         let may = [q.world.attached(), "vale0"].map(|of| {
             let reply = q.call("trace.begin", json!({"of": [of]}));
             reply["result"]["ports"].as_array().is_some_and(|ports| ports.iter().any(|port| port == "vale0:a"))
         });
-        assert_eq!(may[0], may[1]);
-        may[0]
+        same(&may)
     }),
     ("`shutdown`", |q| {
         let fresh = world();
@@ -257,9 +250,7 @@ const ROWS: &[(&str, Ask)] = &[
         // The last two names are names of new pipes. A new pipe is in the memory of the port whose name is part of the
         // pipe's name.
         let names = [q.world.attached(), "netmap:p}1", "netmap:v0", "netmap:v0{7", "vale0:a{7"];
-        let may = names.map(|name| q.may_open(name));
-        assert!(may.iter().all(|one| *one == may[0]), "{may:?}");
-        may[0]
+        same(&names.map(|name| q.may_open(name)))
     }),
     ("the same, with the owner's memory specified (`@ID`)", |q| {
         q.may_open(&format!("{}@{}", q.world.pipe.name().replace('{', "}"), q.world.pipe.info().mem_id))
@@ -272,8 +263,7 @@ const ROWS: &[(&str, Ask)] = &[
         let other = own.info().mem_id;
         // The owner may open both ports. An existing port keeps its memory, even if the name specifies other memory.
         let may = [format!("netmap:p}}1@{other}"), "vale0:mine/z".to_owned()].map(|name| q.may_open(&name));
-        assert_eq!(may[0], may[1]);
-        may[0]
+        same(&may)
     }),
     ("monitors the owner's port (`/r`, `/t`)", |q| q.may_open("vale0:mine/r") && q.may_open("vale0:mine/t")),
     ("opens an interface", |q| q.may_open("netmap:lo")),
@@ -292,8 +282,7 @@ const ROWS: &[(&str, Ask)] = &[
                 [NETMAP_REQ_PORT_INFO_GET, NETMAP_REQ_PORT_HDR_GET].map(|reqtype| q.may_request(reqtype, name, &[])),
             );
         }
-        assert!(may.iter().all(|one| *one == may[0]), "{may:?}");
-        may[0]
+        same(&may)
     }),
     ("`NETMAP_REQ_VALE_LIST` names the owner's port", |q| {
         let name = q.world.attached();
@@ -308,8 +297,7 @@ const ROWS: &[(&str, Ask)] = &[
         let detach = q.may_request(NETMAP_REQ_VALE_DETACH, "vale0:v0", &[]);
         q.world.persistent();
         let may = [attach, detach, q.may_request(NETMAP_REQ_VALE_DELIF, "v0", &[])];
-        assert!(may.iter().all(|one| *one == may[0]), "{may:?}");
-        may[0]
+        same(&may)
     }),
 ];
 
@@ -343,15 +331,13 @@ fn requests_are_executed_only_for_the_listed_users() {
 /// their user alone.
 #[test]
 fn clients_outside_of_the_daemons_container() {
-    if !rustix::process::geteuid().is_root() {
-        netvale_harness::skip("needs root, to make a PID namespace");
+    if !common::is_root("needs root, to make a PID namespace") {
         return;
     }
     let d = Daemon::start_apart();
-    let mut a = d.open("vale0:a").unwrap();
-    let mut b = d.open("vale0:b").unwrap();
+    let [mut a, mut b] = d.opened(["vale0:a", "vale0:b"]);
     common::send(&mut a, &common::frame(255, 1, 7));
     assert_eq!(common::receive(&mut b)[59], 7);
-    let shown = d.call("port.show", json!({"port": "vale0:a"}))["result"].take();
+    let shown = d.show("vale0:a");
     assert_eq!(shown["owner"], json!({"uid": 0, "pid": 0}), "{shown}");
 }

@@ -9,9 +9,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
 use std::time::Duration;
 
-use common::{Daemon, LIMIT, frame, inside_as_user, ip, receive, send, until};
+use common::heirs::{PEER, address, answer};
+use common::{Daemon, LIMIT, crosses, frame, ip, receive, send, until};
 use netvale_control::client::{BringConnection, ClientError};
 use netvale_control::types::{AttachParams, PortOptions};
+use netvale_harness::net::NamespaceHost;
 use netvale_tap::{Tap, TapOptions};
 use rustix::fs::{Mode, OFlags};
 use serde_json::json;
@@ -36,7 +38,7 @@ fn refused(d: &Daemon, fd: impl Into<OwnedFd>, why: &str) {
 
 fn gone(d: &Daemon, full: &str, why: &str) {
     until("the port is gone", || !d.ports().contains(&full.to_owned()));
-    let evicted = d.call("port.evicted", json!({}))["result"][0].to_string();
+    let evicted = d.evicted()[0].to_string();
     assert!(evicted.contains(full) && evicted.contains(why), "{evicted}");
 }
 
@@ -55,10 +57,7 @@ fn tun(flags: &str, mode: OFlags) -> OwnedFd {
 /// reason, and the daemon continues.
 #[test]
 fn other_descriptors_are_refused_by_name() {
-    if !inside_as_user() {
-        return;
-    }
-    let d = Daemon::start("");
+    let Some(d) = Daemon::inside_as_user("") else { return };
     refused(&d, File::open("/dev/null").unwrap(), "open for reading and writing");
     refused(&d, File::options().read(true).write(true).open("/dev/null").unwrap(), "an open /dev/net/tun");
     refused(&d, File::open(d.dir()).unwrap(), "open for reading and writing");
@@ -71,19 +70,14 @@ fn other_descriptors_are_refused_by_name() {
     refused(&d, open(OFlags::RDWR), "the descriptor is blocking");
     refused(&d, open(OFlags::RDWR | OFlags::NONBLOCK), "the TUN device has no interface");
     refused(&d, tun("tap vnet_hdr", OFlags::RDWR | OFlags::NONBLOCK), "nvp0 is persistent");
-    let mut a = d.open("vale0:a").unwrap();
-    let mut b = d.open("vale0:b").unwrap();
-    send(&mut a, &frame(255, 1, 7));
-    assert_eq!(receive(&mut b), frame(255, 1, 7));
+    let [mut a, mut b] = d.opened(["vale0:a", "vale0:b"]);
+    crosses(&mut a, &mut b, &frame(255, 1, 7));
 }
 
 /// Objective: requests that contradict their descriptors, or name ports other than TAPs, are refused with the reason.
 #[test]
 fn contradictory_requests_are_refused_by_name() {
-    if !inside_as_user() {
-        return;
-    }
-    let d = Daemon::start("");
+    let Some(d) = Daemon::inside_as_user("") else { return };
     let one = Tap::open(&options("nvb1")).unwrap();
     let two = Tap::open(&options("nvb2")).unwrap();
     let queues: Vec<OwnedFd> = one.into_queues().into_iter().chain(two.into_queues()).collect();
@@ -109,34 +103,23 @@ fn contradictory_requests_are_refused_by_name() {
 /// with one queue and with several queues; the TAP's network namespace is shown.
 #[test]
 fn a_brought_tap_carries_frames_both_ways() {
-    if !inside_as_user() {
-        return;
-    }
-    let d = Daemon::start("");
+    let Some(d) = Daemon::inside_as_user("") else { return };
     let mut a = d.open("vale0:a").unwrap();
     let mac = [2, 0, 0, 0, 9, 9];
     let tap = Tap::open(&TapOptions { queues: 2, mtu: Some(4000), mac: Some(mac), ..options("nvb0") }).unwrap();
     let asked = PortOptions { rings: 2, netns: Some("/run/netns/\u{7}web".into()), ..PortOptions::default() };
     assert_eq!(hand_over(&d, params("tap:nvb0", asked), &tap.into_queues()).unwrap(), "vale0:nvb0");
-    std::fs::write("/proc/sys/net/ipv6/conf/nvb0/disable_ipv6", "1").unwrap();
-    ip("addr add 10.9.0.1/24 dev nvb0");
-    ip("link set nvb0 up");
-    ip("neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev nvb0");
+    address("nvb0");
     let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
     socket.set_read_timeout(Some(LIMIT)).unwrap();
-    socket.send_to(b"there", ("10.9.0.2", 9)).unwrap();
+    socket.send_to(b"there", (PEER, 9)).unwrap();
     let frame = receive(&mut a);
     assert_eq!((&frame[6..12], &frame[42..47]), (&mac[..], &b"there"[..]));
-    let mut back = frame.clone();
-    for (x, y, n) in [(0, 6, 6), (26, 30, 4), (34, 36, 2)] {
-        back[x..x + n].copy_from_slice(&frame[y..y + n]);
-        back[y..y + n].copy_from_slice(&frame[x..x + n]);
-    }
-    send(&mut a, &back);
+    send(&mut a, &answer(&frame));
     let mut place = [0; 100];
     let (n, _) = socket.recv_from(&mut place).unwrap();
     assert_eq!(&place[..n], b"there");
-    let shown = d.call("port.show", json!({"port": "vale0:nvb0"}))["result"]["notes"].to_string();
+    let shown = d.notes("vale0:nvb0");
     let inode = std::fs::read_link("/proc/self/ns/net").unwrap().display().to_string();
     let inode = inode.trim_start_matches("net:[").trim_end_matches(']').to_owned();
     assert!(shown.contains(&format!("network namespace {inode} (/run/netns/web)")), "{shown}");
@@ -147,56 +130,42 @@ fn a_brought_tap_carries_frames_both_ways() {
 /// Objective: when the interface of a passed TAP is deleted, its port ends, with the reason; no other port ends.
 #[test]
 fn a_brought_tap_ends_with_its_deleted_interface() {
-    if !inside_as_user() {
-        return;
-    }
-    let d = Daemon::start("");
-    let mut a = d.open("vale0:a").unwrap();
-    let mut b = d.open("vale0:b").unwrap();
+    let Some(d) = Daemon::inside_as_user("") else { return };
+    let [mut a, mut b] = d.opened(["vale0:a", "vale0:b"]);
     let tap = Tap::open(&options("nvb0")).unwrap();
     hand_over(&d, params("tap:nvb0", PortOptions::default()), &tap.into_queues()).unwrap();
     ip("link del nvb0");
     gone(&d, "vale0:nvb0", netvale_tap::link::GONE);
-    send(&mut a, &frame(255, 1, 1));
-    assert_eq!(receive(&mut b), frame(255, 1, 1));
+    crosses(&mut a, &mut b, &frame(255, 1, 1));
 }
 
 /// Objective: a restarted container gets its port's name back immediately, even if the kernel takes long to remove the
 /// former interface; a name stays taken as long as its interface exists.
 #[test]
 fn a_restarted_container_gets_its_ports_name_back() {
-    if !inside_as_user() {
-        return;
-    }
-    let d = Daemon::start("");
+    let Some(d) = Daemon::inside_as_user("") else { return };
     let bring = || {
         let queues = Tap::open(&options("nvb0")).unwrap().into_queues();
         let done = hand_over(&d, params("tap:nvb0", PortOptions::default()), &queues);
         done.map(drop).map_err(|e| e.to_string())
     };
     for round in 0..30 {
-        let mut container = Command::new("unshare").args(["--net", "sleep", "60"]).spawn().unwrap();
-        let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/net")).unwrap();
-        until("the namespace is there", || namespace(&container.id().to_string()) != namespace("self"));
+        let container = NamespaceHost::new().unwrap();
         let brought = bring();
-        ip(&format!("link set nvb0 netns {}", container.id()));
+        ip(&format!("link set nvb0 netns {}", container.pid()));
         let twice = if round == 0 { bring() } else { Err("already".into()) };
-        container.kill().unwrap();
-        container.wait().unwrap();
+        drop(container);
         assert_eq!(brought, Ok(()), "round {round}");
         assert!(twice.is_err_and(|why| why.contains("already")));
     }
-    assert!(d.call("port.evicted", json!({}))["result"][0].to_string().contains(netvale_tap::link::GONE));
+    assert!(d.evicted()[0].to_string().contains(netvale_tap::link::GONE));
 }
 
 /// Objective: if a client makes its copy of the TAP's descriptor blocking, the client loses its port; the worker
 /// continues.
 #[test]
 fn a_client_with_a_blocking_copy_loses_its_port() {
-    if !inside_as_user() {
-        return;
-    }
-    let d = Daemon::start("workers = 1");
+    let Some(d) = Daemon::inside_as_user("workers = 1") else { return };
     let kept = Tap::open(&options("nvb0")).unwrap().into_queues();
     hand_over(&d, params("tap:nvb0", PortOptions::default()), &kept).unwrap();
     ip("link set nvb0 up");
@@ -208,15 +177,13 @@ fn a_client_with_a_blocking_copy_loses_its_port() {
     ip("neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev nvb0");
     let port_is_there = || d.ports().contains(&"vale0:nvb0".to_owned());
     let is_gone = || {
-        let _ = sent.send_to(b"x", ("10.9.0.2", 9));
+        let _ = sent.send_to(b"x", (PEER, 9));
         netvale_harness::until(Duration::from_secs(1), Duration::from_millis(20), || !port_is_there())
     };
     assert!(netvale_harness::until(LIMIT, Duration::ZERO, is_gone), "the worker is not free again");
     gone(&d, "vale0:nvb0", "made blocking");
-    let mut a = d.open("vale0:a").unwrap();
-    let mut b = d.open("vale0:b").unwrap();
+    let [mut a, mut b] = d.opened(["vale0:a", "vale0:b"]);
     for tag in 0..20 {
-        send(&mut a, &frame(255, 1, tag));
-        assert_eq!(receive(&mut b), frame(255, 1, tag));
+        crosses(&mut a, &mut b, &frame(255, 1, tag));
     }
 }

@@ -4,13 +4,13 @@
 
 use crate::common;
 
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown, symlink};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::users::as_user;
+use common::users::{as_user, folder_of, open_to};
 use common::{Daemon, frame, until};
 use netvale_pcapport::{PcapFormat, PcapReader, PcapWriter};
 use rustix::fs::{CWD, Mode, RenameFlags, renameat_with};
@@ -32,15 +32,8 @@ struct World {
     elsewhere: PathBuf,
 }
 
-fn open_to(path: &Path, owner: u32, mode: u32) {
-    chown(path, Some(owner), Some(owner)).unwrap();
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
-}
-
 fn world_of(umask: Option<u32>, uid: u32, more: &str) -> World {
-    let [dir, allowed] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    open_to(dir.path(), uid, 0o755);
-    open_to(allowed.path(), 0, 0o755);
+    let [dir, allowed] = [uid, 0].map(|owner| folder_of(owner, 0o755));
     for (user, name, mode) in [(USER, "mine", 0o777), (OTHER, "theirs", 0o777), (uid, "elsewhere", 0o755)] {
         let folder = allowed.path().join(name);
         std::fs::create_dir(&folder).unwrap();
@@ -95,7 +88,7 @@ impl World {
     }
 
     fn notes(&self) -> String {
-        self.d.call("port.show", json!({"port": "vale0:p"}))["result"]["notes"].to_string()
+        self.d.notes("vale0:p")
     }
 }
 
@@ -477,8 +470,8 @@ fn fill(w: &World, words: &str) {
         w.notes().contains(words)
     });
     let dropped = || {
-        let shown = w.d.call("port.show", json!({"port": "vale0:p"}));
-        shown["result"]["rings"].as_array().unwrap().iter().any(|r| r["drops"]["capture-full"].as_u64() > Some(0))
+        let shown = w.d.show("vale0:p");
+        shown["rings"].as_array().unwrap().iter().any(|r| r["drops"]["capture-full"].as_u64() > Some(0))
     };
     until("frames are dropped", || {
         a.tx()[0].send(&frame(255, 1, 1));

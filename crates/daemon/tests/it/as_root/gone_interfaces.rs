@@ -7,39 +7,19 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use common::ports::open;
-use common::{Daemon, cable, frame, ip, receive, send, until};
+use common::ports::{self, open};
+use common::{Daemon, cable, frame, inside_with_xdp, ip, receive, send, sum, until};
 use netvale::{Interest, Port};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::{Value, json};
 
-/// Runs the calling test again in a separate network namespace. Returns true in the process inside that namespace.
-fn inside() -> bool {
-    if !rustix::process::geteuid().is_root() {
-        netvale_harness::skip("XDP programs need root");
-        return false;
-    }
-    common::inside(&["--net"])
-}
-
 fn attach(d: &Daemon) {
-    let reply = d.call("port.attach", json!({"switch": "vale0", "port": "netmap:nva", "options": {}}));
-    assert_eq!(reply["result"]["kind"], "nic", "{reply}");
-}
-
-/// Returns the sum of a value over the port's rings towards the interface.
-fn sum(port: &Value, of: impl Fn(&Value) -> Option<u64>) -> u64 {
-    let rings = port["rings"].as_array().unwrap().iter().filter(|ring| ring["dir"] == "out");
-    rings.filter_map(of).sum()
-}
-
-fn shown(d: &Daemon) -> Value {
-    d.call("port.show", json!({"port": "vale0:nva"}))["result"].clone()
+    assert_eq!(ports::attach(d, "netmap:nva", json!({}))["kind"], "nic");
 }
 
 fn is_gone(d: &Daemon, port: &str) {
     until("the port is gone", || !d.ports().iter().any(|name| name == port));
-    let evicted = d.call("port.evicted", json!({}))["result"].clone();
+    let evicted = d.evicted();
     let mut all = evicted.as_array().unwrap().iter();
     let is_told = |one: &Value| one["port"] == port && one["reason"].to_string().contains("is gone");
     assert!(all.any(is_told), "{evicted}");
@@ -67,22 +47,22 @@ fn on_a_cable() -> (Daemon, Port, Port) {
 /// interface of that name can be attached and works.
 #[test]
 fn frames_to_a_down_interface_count_as_idle() {
-    if !inside() {
+    if !inside_with_xdp() {
         return;
     }
     let (d, mut x, mut far) = on_a_cable();
     ip("link set nva down");
-    assert!(shown(&d)["notes"].to_string().contains("interface nva is down"), "{}", shown(&d));
-    let delivered = sum(&shown(&d), |ring| ring["frames"].as_u64());
+    assert!(d.notes("vale0:nva").contains("interface nva is down"), "{}", d.show("vale0:nva"));
+    let delivered = sum(&d.show("vale0:nva"), "out", "frames");
     let mut sent = 0u64;
     until("frames that nobody can have", || {
         send(&mut x, &frame(2, 1, 2));
         sent += 1;
-        sum(&shown(&d), |ring| ring["idle"].as_u64()) >= 50
+        sum(&d.show("vale0:nva"), "out", "idle") >= 50
     });
     let counted = || {
-        let port = shown(&d);
-        sum(&port, |ring| Some(ring["idle"].as_u64()? + ring["frames"].as_u64()?)) - delivered
+        let port = d.show("vale0:nva");
+        sum(&port, "out", "idle") + sum(&port, "out", "frames") - delivered
     };
     until("all are counted", || counted() == sent);
     ip("link set nva up");
@@ -98,7 +78,7 @@ fn frames_to_a_down_interface_count_as_idle() {
 /// Objective: a daemon out of descriptors, which cannot query interfaces, treats no interface as deleted or down.
 #[test]
 fn a_lack_of_descriptors_makes_no_interface_look_gone() {
-    if !inside() {
+    if !inside_with_xdp() {
         return;
     }
     let (d, mut x, mut far) = on_a_cable();
@@ -119,7 +99,7 @@ fn a_lack_of_descriptors_makes_no_interface_look_gone() {
     ask();
     limit_descriptors(&d, 1024);
     ask();
-    let evicted = d.call("port.evicted", json!({}))["result"].clone();
+    let evicted = d.evicted();
     assert_eq!((d.ports().contains(&"vale0:nva".to_owned()), &evicted), (true, &json!([])));
     crosses(&mut x, &mut far, 2);
 }
@@ -137,11 +117,7 @@ fn limit_descriptors(d: &Daemon, most: u64) {
 /// can open a new interface of that name.
 #[test]
 fn a_program_with_a_deleted_interface_loses_its_port() {
-    if !inside() {
-        return;
-    }
-    let d = Daemon::start("");
-    cable("nva", "nvb", 1);
+    let Some(d) = Daemon::with_cable("", 1) else { return };
     let mut old = open(&d, "netmap:nva");
     ip("link del nva");
     cable("nva", "nvb", 1);
@@ -158,11 +134,7 @@ fn a_program_with_a_deleted_interface_loses_its_port() {
 /// Objective: a renamed interface is not treated as deleted.
 #[test]
 fn a_renamed_interface_still_exists() {
-    if !inside() {
-        return;
-    }
-    let d = Daemon::start("");
-    cable("nva", "nvb", 1);
+    let Some(d) = Daemon::with_cable("", 1) else { return };
     let mut near = open(&d, "netmap:nva");
     let mut far = open(&d, "netmap:nvb");
     ip("link set nva down");

@@ -4,11 +4,10 @@
 use crate::common;
 
 use std::net::Ipv4Addr;
-use std::os::unix::fs::PermissionsExt;
 
 use common::ports::attach;
-use common::users::as_user;
-use common::{Daemon, until};
+use common::users::{as_user, folder_of};
+use common::{Daemon, is_root, until};
 use netvale::Port;
 use netvale_wire::{MacAddr, arp};
 use serde_json::{Value, json};
@@ -18,15 +17,17 @@ const BOB: u32 = 70_052;
 /// Number of addresses that one user announces, which is above the daemon's limit for all users together.
 const MANY: u32 = 100_000;
 
-fn daemon(host: u8, mut options: Value) -> Daemon {
-    let dir = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
-    let d = Daemon::start_as(0, dir, "[switch]\nshared = ['vale0']\n[sockets]\nmode = '0666'");
+/// Starts a daemon whose switch has a tunnel. If this process is not root, reports *skipped*.
+fn daemon(host: u8, mut options: Value) -> Option<Daemon> {
+    if !is_root("being several users needs root") {
+        return None;
+    }
+    let d = Daemon::start_as(0, folder_of(0, 0o755), "[switch]\nshared = ['vale0']\n[sockets]\nmode = '0666'");
     let [a, b, ..] = std::process::id().to_le_bytes();
     options["name"] = json!("vx");
     options["evpn"] = json!(true);
     attach(&d, &format!("vxlan:7,local=127.{}.{b}.{host}", 1 | a), options);
-    d
+    Some(d)
 }
 
 fn opened(d: &Daemon, uid: u32, name: &str) -> Port {
@@ -79,10 +80,7 @@ fn told(d: &Daemon, of: MacAddr) -> Vec<String> {
 /// recorded, and stay.
 #[test]
 fn a_flood_leaves_others_heard() {
-    if !rustix::process::geteuid().is_root() {
-        return netvale_harness::skip("being several users needs root");
-    }
-    let d = daemon(120, json!({}));
+    let Some(d) = daemon(120, json!({})) else { return };
     let [mut alice, mut bob] = [opened(&d, ALICE, "vale0:a"), opened(&d, BOB, "vale0:b")];
     say(&mut bob, mac(2), (0..MANY).map(|n| Ipv4Addr::from(0x0b00_0000 + n)));
     let hosts = || (1..=20).map(|n| Ipv4Addr::new(10, 0, 0, n));
@@ -96,10 +94,7 @@ fn a_flood_leaves_others_heard() {
 /// user cannot add addresses to the host; after the host's port is removed, the other user gets the address.
 #[test]
 fn an_address_stays_with_its_host() {
-    if !rustix::process::geteuid().is_root() {
-        return netvale_harness::skip("being several users needs root");
-    }
-    let d = daemon(121, json!({}));
+    let Some(d) = daemon(121, json!({})) else { return };
     let [mut alice, mut bob] = [opened(&d, ALICE, "vale0:a"), opened(&d, BOB, "vale0:b")];
     let ip = |n| Ipv4Addr::new(10, 0, 0, n);
     let texts = |ns: &[u8]| ns.iter().map(|&n| ip(n).to_string()).collect::<Vec<_>>();
@@ -117,10 +112,7 @@ fn an_address_stays_with_its_host() {
 /// their senders are unknown.
 #[test]
 fn hosts_of_all_users_are_heard_behind_a_link() {
-    if !rustix::process::geteuid().is_root() {
-        return netvale_harness::skip("being several users needs root");
-    }
-    let d = daemon(122, json!({"link_out": "delay 1ms"}));
+    let Some(d) = daemon(122, json!({"link_out": "delay 1ms"})) else { return };
     let ip = |n: u8| Ipv4Addr::new(10, 0, 0, n);
     let mut ports = [(0, 1), (ALICE, 2), (BOB, 3)].map(|(uid, n)| opened(&d, uid, &format!("vale0:p{n}")));
     for (port, n) in ports.iter_mut().zip(1..) {

@@ -6,14 +6,15 @@ use crate::common;
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
+use std::os::unix::fs::{chown, lchown, symlink};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use common::users::as_user;
-use common::{Daemon, frame, receive, send, until};
+use common::ports::attach;
+use common::users::{as_user, folder_of, open_to};
+use common::{Daemon, frame, is_root, receive, send, until};
 use netvale::{Options, Port, raw};
 use netvale_control::attach::{AttachReply, AttachRequest, REPLY_LEN};
 use netvale_harness::attacks::holes::{Hole, HollowRegion, Idler};
@@ -36,9 +37,13 @@ const BOUND: Duration = Duration::from_secs(1);
 /// Duration of a hole. A successor must take over while the hole is being punched, possibly at its second attempt.
 const LONG: Duration = Duration::from_secs(3);
 
+/// Takes the lock. If this process is not root, reports *skipped*.
+fn alone() -> Option<MutexGuard<'static, ()>> {
+    is_root("being several users needs root").then(|| ONE.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
 fn daemon() -> Daemon {
-    let dir = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let dir = folder_of(0, 0o755);
     let more = format!(
         "workers = 1\nallow_dirs = [{:?}]\n[switch]\nshared = ['vale0']\n[sockets]\nmode = '0666'",
         folder_in(dir.path())
@@ -123,10 +128,7 @@ fn others_do_not_wait_for_several_users() {
 }
 
 fn others_go_on_beside_holes_of(users: &[u32]) {
-    if !rustix::process::geteuid().is_root() {
-        return netvale_harness::skip("being several users needs root");
-    }
-    let _one = ONE.lock();
+    let Some(_one) = alone() else { return };
     let d = daemon();
     let pass = passing(&d);
     let _theirs: Vec<_> = users.iter().map(|&uid| opened(&d, uid, &format!("vale0:m{uid}"), BUFFERS)).collect();
@@ -162,10 +164,7 @@ fn open_and_close(d: &Daemon, region: u64) -> String {
 /// and can have ports again later.
 #[test]
 fn requests_do_not_wait_for_a_hole() {
-    if !rustix::process::geteuid().is_root() {
-        return netvale_harness::skip("being several users needs root");
-    }
-    let _one = ONE.lock();
+    let Some(_one) = alone() else { return };
     for (touching, answer) in [
         (show as Touching, "port vale0:m does not exist"),
         (open_and_close, "threads that touch this user's memory stall"),
@@ -173,11 +172,10 @@ fn requests_do_not_wait_for_a_hole() {
         let d = daemon();
         let _idle: Vec<_> = (0..20).map(|number| opened(&d, MALLORY, &format!("vale0:n{number}"), 0)).collect();
         let mallorys = opened(&d, MALLORY, "vale0:m", BUFFERS);
-        let shown = d.call("port.show", json!({ "port": "vale0:m" }));
-        let region = shown["result"]["region"]["id"].as_u64().unwrap();
+        let region = d.show("vale0:m")["region"]["id"].as_u64().unwrap();
         let mut answers = BTreeSet::new();
         let evicted = || {
-            let evicted = d.call("port.evicted", json!({}))["result"].to_string();
+            let evicted = d.evicted().to_string();
             evicted.contains("vale0:n1") && evicted.contains("that user's memory")
         };
         // If Mallory's own worker accesses the hole first, no other thread accesses the hole, and no port is lost. In
@@ -214,8 +212,7 @@ fn attach_guest(d: &Daemon, mut options: Value) {
     options["name"] = json!("guest");
     options["rings"] = json!(4);
     let port = format!("vhost:{}", folder_in(d.dir()).join("guest").display());
-    let reply = d.call("port.attach", json!({ "switch": "vale0", "port": port, "options": options }));
-    assert_eq!(reply["result"]["kind"], "vhost", "{reply}");
+    assert_eq!(attach(d, &port, options)["kind"], "vhost");
 }
 
 /// Connects Mallory's hypervisor to the existing port.
@@ -237,10 +234,7 @@ fn driven(socket: UnixStream) -> (UnixStream, impl Sized) {
 /// including frames that are also flooded to the guest, take no longer than on a busy machine.
 #[test]
 fn a_guest_at_roots_port_holds_nobody_up() {
-    if !rustix::process::geteuid().is_root() {
-        return netvale_harness::skip("being several users needs root");
-    }
-    let _one = ONE.lock();
+    let Some(_one) = alone() else { return };
     for access in [json!({ "socket_user": MALLORY.to_string() }), json!({ "socket_mode": "0666" })] {
         let d = daemon();
         attach_guest(&d, access.clone());
@@ -259,10 +253,7 @@ fn a_guest_at_roots_port_holds_nobody_up() {
 /// unmapped after the hole has been punched, and in the meantime the memory of other guests can be mapped.
 #[test]
 fn a_guest_leaves_beside_a_hole() {
-    if !rustix::process::geteuid().is_root() {
-        return netvale_harness::skip("being several users needs root");
-    }
-    let _one = ONE.lock();
+    let Some(_one) = alone() else { return };
     let d = daemon();
     let (socket, _memory) = guest(&d);
     let maps = || std::fs::read_to_string(format!("/proc/{}/maps", d.id())).unwrap();
@@ -283,10 +274,7 @@ fn a_guest_leaves_beside_a_hole() {
 /// Objective: a port that belongs to root and connects to Mallory's hypervisor is also served by Mallory's worker.
 #[test]
 fn a_hypervisor_that_listens_holds_nobody_up() {
-    if !rustix::process::geteuid().is_root() {
-        return netvale_harness::skip("being several users needs root");
-    }
-    let _one = ONE.lock();
+    let Some(_one) = alone() else { return };
     let d = daemon();
     let listener = as_user(MALLORY, || UnixListener::bind(folder_in(d.dir()).join("guest")).unwrap());
     attach_guest(&d, json!({ "client": true }));
@@ -300,15 +288,14 @@ fn a_hypervisor_that_listens_holds_nobody_up() {
 /// create a socket at that path.
 #[test]
 fn ports_take_the_time_of_who_listens() {
-    if !rustix::process::geteuid().is_root() {
-        return netvale_harness::skip("being several users needs root");
+    if !is_root("being several users needs root") {
+        return;
     }
     let d = daemon();
     let folder = |name: &str, mode: u32, owner: u32| {
         let path = d.dir().join(name);
         std::fs::create_dir(&path).unwrap();
-        std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
-        chown(&path, Some(owner), Some(owner)).unwrap();
+        open_to(&path, owner, mode);
         path
     };
     let link = |name: &str, to: PathBuf, owner: u32| {
@@ -351,9 +338,9 @@ fn ports_take_the_time_of_who_listens() {
             let port = format!("{kind}:{}", path.display());
             let reply = d.call("port.attach", json!({ "switch": "vale0", "port": port, "options": options }));
             assert_eq!(reply["result"]["kind"], kind, "{name}: {reply}");
-            let shown = d.call("port.show", json!({ "port": "vale0:p" }));
+            let shown = d.show("vale0:p");
             // Worker 0 is the only worker in root's domain.
-            assert_eq!(shown["result"]["rings"][0]["worker"] == 0, is_roots, "{name}, {kind}: {shown}");
+            assert_eq!(shown["rings"][0]["worker"] == 0, is_roots, "{name}, {kind}: {shown}");
             d.call("port.detach", json!({ "switch": "vale0", "port": "p" }));
         }
     }
@@ -363,21 +350,16 @@ fn ports_take_the_time_of_who_listens() {
 /// punched.
 #[test]
 fn a_ptnet_guest_is_shown_beside_a_hole() {
-    if !rustix::process::geteuid().is_root() {
-        return netvale_harness::skip("being several users needs root");
-    }
-    let _one = ONE.lock();
+    let Some(_one) = alone() else { return };
     let d = daemon();
     let path = folder_in(d.dir()).join("guest");
     let options = json!({ "name": "guest", "rings": 4, "slots": 4096, "socket_user": MALLORY.to_string() });
     let port = format!("ptnet:{}", path.display());
-    let reply = d.call("port.attach", json!({ "switch": "vale0", "port": port, "options": options }));
-    assert_eq!(reply["result"]["kind"], "ptnet", "{reply}");
+    assert_eq!(attach(&d, &port, options)["kind"], "ptnet");
     let _guest = as_user(MALLORY, || Port::as_guest(&path, 0)).unwrap();
-    let show = || d.call("port.show", json!({ "port": "vale0:guest" }));
-    assert_eq!(show()["result"]["rings"][0]["slots"], 4096);
+    assert_eq!(d.show("vale0:guest")["rings"][0]["slots"], 4096);
     let took = beside_a_hole(|| {
-        show();
+        d.show("vale0:guest");
         drop(opened(&d, ALICE, "vale0:c", 0));
     });
     took.is_in_time("request");
@@ -400,10 +382,7 @@ fn waits(d: &Daemon) -> bool {
 /// hole, or the successor would wait for it. The guest is evicted, and in the meantime the successor continues.
 #[test]
 fn a_guest_beside_a_hole_keeps_no_successor() {
-    if !rustix::process::geteuid().is_root() {
-        return netvale_harness::skip("being several users needs root");
-    }
-    let _one = ONE.lock();
+    let Some(_one) = alone() else { return };
     for is_talked_to in [true, false] {
         assert!((0..5).any(|_| goes_on_beside_a_hole(is_talked_to)), "each hole was made too soon");
     }
@@ -442,7 +421,7 @@ fn goes_on_beside_a_hole(is_talked_to: bool) -> bool {
     assert_eq!((&socket).read(&mut [0; 64]).unwrap(), 0, "the guest has no port any more");
     until("the guest's port is gone", || !d.ports().contains(&"vale0:guest".to_owned()));
     // Evictions by the successor, with their reasons.
-    let evicted = d.call("port.evicted", json!({}))["result"].to_string();
+    let evicted = d.evicted().to_string();
     assert!(is_talked_to || evicted.contains("vale0:guest") && evicted.contains("is blocked"), "{evicted}");
     true
 }

@@ -5,7 +5,7 @@ use crate::common;
 use std::net::UdpSocket;
 
 use common::heirs::{PEER, address, number};
-use common::ports::open;
+use common::ports::{attach, open};
 use common::{Daemon, cable, frame, inside_as_root, ip, receive, send, until};
 use netvale::{Options, Port};
 use serde_json::json;
@@ -61,10 +61,7 @@ impl Host {
 /// the program has closed its rings, the stack's frames are sent.
 #[test]
 fn while_a_program_sends() {
-    if !inside_as_root() {
-        return;
-    }
-    let d = Daemon::start("");
+    let Some(d) = Daemon::inside_as_root("") else { return };
     let mut host = Host::behind_a_cable();
     let mut far = open(&d, "netmap:nvb");
     host.reaches(&mut far);
@@ -72,7 +69,7 @@ fn while_a_program_sends() {
     host.reaches(&mut far);
     let mut tx = open(&d, "netmap:nva/T");
     host.is_kept_from(&mut far, &mut tx);
-    let notes = || d.call("port.show", json!({"port": "netmap:nva/T"}))["result"]["notes"].to_string();
+    let notes = || d.notes("netmap:nva/T");
     assert!(notes().contains("kept from the wire unless a program has the host rings open; 1 so far"), "{}", notes());
     let mut stack = open(&d, "netmap:nva^");
     host.reaches(&mut stack);
@@ -93,10 +90,7 @@ fn while_a_program_sends() {
 /// hold all queues do not.
 #[test]
 fn while_all_queues_are_open() {
-    if !inside_as_root() {
-        return;
-    }
-    let d = Daemon::start("");
+    let Some(d) = Daemon::inside_as_root("") else { return };
     ip("link add nva numtxqueues 2 numrxqueues 2 type veth peer name nvb numtxqueues 1 numrxqueues 1");
     ip("link set nvb up");
     let mut host = Host::behind("nva");
@@ -129,13 +123,9 @@ fn hosts_are_kept_off_the_wire_without_a_daemon() {
 /// Objective: if an interface is on a switch, the host can still use it, as documented.
 #[test]
 fn not_on_a_switch() {
-    if !inside_as_root() {
-        return;
-    }
-    let d = Daemon::start("");
+    let Some(d) = Daemon::inside_as_root("") else { return };
     let mut host = Host::behind_a_cable();
     let mut far = open(&d, "netmap:nvb");
-    let reply = d.call("port.attach", json!({"switch": "vale0", "port": "netmap:nva", "options": {}}));
-    assert_eq!(reply["result"]["kind"], "nic", "{reply}");
+    assert_eq!(attach(&d, "netmap:nva", json!({}))["kind"], "nic");
     host.reaches(&mut far);
 }

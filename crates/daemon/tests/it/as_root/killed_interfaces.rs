@@ -3,13 +3,10 @@
 
 use crate::common;
 
-use std::net::UdpSocket;
-use std::time::{Duration, Instant};
-
-use common::heirs::{PEER, address, answer, number};
+use common::heirs::{Came, PingPong, address, cable_to_the_stack};
 use common::ports::{attach, open};
 use common::{Daemon, cable, inside_as_root, until};
-use netvale::{Interest, Port};
+use netvale::Port;
 use netvale_afxdp::iface::Interface;
 use rustix::process::Signal;
 use serde_json::json;
@@ -19,104 +16,47 @@ const KILLS: u64 = 4;
 /// Maximum number of frames in a batch. After a kill, up to this number of frames of each ring may arrive a second
 /// time.
 const BATCH: u64 = 256;
-/// Number of datagrams in flight.
-const WINDOW: u64 = 100;
-
-/// Creates a cable whose far end belongs to the stack, with offloads off, so that the stack's frames have no pending
-/// offloads.
-fn cable_to_the_stack(queues: u32) {
-    cable("nva", "nvb", queues);
-    let quiet = std::process::Command::new("ethtool").args(["-K", "nvb", "tx", "off", "gso", "off"]).output().unwrap();
-    assert!(quiet.status.success(), "{quiet:?}");
-    address("nvb");
-}
-
-/// Numbers of datagrams that arrived repeatedly at the port (`there`) and at the stack (`back`), and of missing
-/// datagrams.
-#[derive(Debug, Default)]
-struct Came {
-    there: u64,
-    back: u64,
-    missing: u64,
-}
 
 /// Sends numbered datagrams from the stack to a port, which returns each datagram, while `d` is repeatedly killed, and
-/// for a while afterwards. The datagrams must arrive in order in both directions. Returns the numbers of repeated and
-/// missing datagrams.
+/// for a while afterwards. Returns the numbers of repeated and missing datagrams.
 fn ping_pong(d: &Daemon, port: &mut Port) -> Came {
-    let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
-    socket.connect((PEER, 9)).unwrap();
-    socket.set_nonblocking(true).unwrap();
-    let mut sent = 0u64;
-    let mut there = 0u64;
-    let mut back = 0u64;
-    let mut came = Came::default();
-    let mut last = Instant::now();
-    let mut place = vec![0; 4096];
-    let mut round = |more: bool, sent: &mut u64, back: &mut u64| {
-        if more && *sent < *back + WINDOW && socket.send(&sent.to_le_bytes()).is_ok() {
-            *sent += 1;
-        }
-        port.wait(Interest::Rx, Some(Duration::from_micros(300))).unwrap();
-        while let Some(n) = port.rx()[0].recv(&mut place) {
-            let Some(got) = number(&place[..n]) else { continue };
-            came.missing += got.saturating_sub(there);
-            came.there += u64::from(got < there);
-            last = Instant::now();
-            there = there.max(got + 1);
-            until("room", || {
-                port.tx()[0].sync();
-                port.tx()[0].send(&answer(&place[..n]))
-            });
-        }
-        port.sync();
-        while let Ok(n) = socket.recv(&mut place) {
-            let got = u64::from_le_bytes(place[..n].try_into().unwrap());
-            came.missing += got.saturating_sub(*back);
-            came.back += u64::from(got < *back);
-            last = Instant::now();
-            *back = (*back).max(got + 1);
-        }
-        assert!(last.elapsed() < common::LIMIT, "{sent} sent, {there} there, {back} back");
-    };
+    let mut all = PingPong::new();
     for _ in 0..KILLS {
-        let goal = back + 300;
-        while back < goal {
-            round(true, &mut sent, &mut back);
+        let goal = all.back + 300;
+        while all.back < goal {
+            all.round(port, true);
         }
         std::thread::scope(|scope| {
             let kill = scope.spawn(|| d.is_killed());
             while !kill.is_finished() {
-                round(true, &mut sent, &mut back);
+                all.round(port, true);
             }
         });
     }
-    let goal = sent + 500;
-    while back < goal {
-        let more = sent < goal;
-        round(more, &mut sent, &mut back);
+    let goal = all.sent + 500;
+    while all.back < goal {
+        let more = all.sent < goal;
+        all.round(port, more);
     }
-    came
+    all.came
 }
 
-impl Came {
-    /// Checks that no datagram is missing. After each kill, a batch of each ring may arrive again, and the port then
-    /// returns these datagrams again.
-    fn is_complete(&self, rings: u64) {
-        assert_eq!(self.missing, 0, "{self:?}");
-        self.at_most_batches(rings);
-    }
+/// Checks that no datagram is missing. After each kill, a batch of each ring may arrive again, and the port then returns
+/// these datagrams again.
+fn is_complete(came: &Came, rings: u64) {
+    assert_eq!(came.missing, 0, "{came:?}");
+    at_most_batches(came, rings);
+}
 
-    /// Like [`Came::is_complete`], but after each kill, a batch of frames in transit from the stack may be missing in
-    /// each direction.
-    fn is_complete_but_for_the_stack(&self, rings: u64) {
-        assert!(self.missing <= 2 * KILLS * BATCH, "{self:?}");
-        self.at_most_batches(rings);
-    }
+/// Like [`is_complete`], but after each kill, a batch of frames in transit from the stack may be missing in each
+/// direction.
+fn is_complete_but_for_the_stack(came: &Came, rings: u64) {
+    assert!(came.missing <= 2 * KILLS * BATCH, "{came:?}");
+    at_most_batches(came, rings);
+}
 
-    fn at_most_batches(&self, rings: u64) {
-        assert!(self.there <= KILLS * BATCH && self.back <= self.there + rings * KILLS * BATCH, "{self:?}");
-    }
+fn at_most_batches(came: &Came, rings: u64) {
+    assert!(came.there <= KILLS * BATCH && came.back <= came.there + rings * KILLS * BATCH, "{came:?}");
 }
 
 /// Objective: an interface on a switch continues with its sockets, buffers and program after kills of the daemon under
@@ -132,8 +72,7 @@ fn a_switched_interface_survives_kills_of_the_daemon() {
         attach(&d, "netmap:nva", json!({}));
         let mut port = open(&d, "vale0:a");
         let program = Interface::find("nva").unwrap().program();
-        let came = ping_pong(&d, &mut port);
-        came.is_complete(2 + 2 * u64::from(queues));
+        is_complete(&ping_pong(&d, &mut port), 2 + 2 * u64::from(queues));
         assert_eq!(Interface::find("nva").unwrap().program(), program, "another program");
         d.call("port.detach", json!({"switch": "vale0", "port": "nva"}));
         until("no program", || Interface::find("nva").unwrap().program().is_none());
@@ -153,8 +92,7 @@ fn stack_on_a_switch() {
     address("nva");
     let mut port = open(&d, "vale0:a");
     let tap = Interface::find("nvhost0").unwrap().index;
-    let came = ping_pong(&d, &mut port);
-    came.is_complete_but_for_the_stack(4);
+    is_complete_but_for_the_stack(&ping_pong(&d, &mut port), 4);
     assert_eq!(Interface::find("nvhost0").unwrap().index, tap);
     let names = d.ports();
     assert!(names.contains(&"vale0:nva".to_owned()) && names.contains(&"vale0:nva^".to_owned()), "{names:?}");
@@ -175,7 +113,7 @@ fn a_program_with_an_interface_does_not_notice_kills() {
     let mut port = open(&d, "netmap:nva");
     let came = ping_pong(&d, &mut port);
     assert_eq!([came.there, came.back, came.missing], [0; 3], "the daemon is not on the way");
-    let shown = d.call("port.show", json!({"port": "netmap:nva"}))["result"].take();
+    let shown = d.show("netmap:nva");
     assert_eq!(shown["owner"]["pid"], std::process::id());
     drop(port);
     until("no program", || Interface::find("nva").unwrap().program().is_none());
@@ -184,8 +122,7 @@ fn a_program_with_an_interface_does_not_notice_kills() {
     for name in ["netmap:nva^", "netmap:nva*"] {
         let mut port = open(&d, name);
         if name.ends_with('^') {
-            let came = ping_pong(&d, &mut port);
-            came.is_complete_but_for_the_stack(2);
+            is_complete_but_for_the_stack(&ping_pong(&d, &mut port), 2);
             counters_go_on(&d, &mut port);
         }
         // The program must end before the next daemon starts.
@@ -206,7 +143,7 @@ fn counters_go_on(d: &Daemon, port: &mut Port) {
         });
     }
     d.is_killed();
-    let shown = d.call("port.show", json!({"port": "netmap:nva^"}))["result"].take();
+    let shown = d.show("netmap:nva^");
     let frames: Vec<_> = shown["rings"].as_array().unwrap().iter().map(|ring| ring["frames"].as_u64()).collect();
     assert!(frames.len() == 2 && frames.iter().all(|frames| *frames >= Some(300)), "{shown}");
 }
@@ -228,8 +165,7 @@ fn a_vanished_interface_does_not_prevent_the_start() {
     });
     until("attached anew", || Interface::find("nva").unwrap().program().is_some());
     let mut port = open(&d, "vale0:a");
-    let came = ping_pong(&d, &mut port);
-    came.is_complete(4);
+    is_complete(&ping_pong(&d, &mut port), 4);
     d.is_restarted(Signal::KILL, || common::ip("link del nva"));
     assert_eq!(d.ports(), ["vale0:a"]);
 }

@@ -2,9 +2,7 @@
 
 use crate::common;
 
-use std::os::unix::fs::PermissionsExt;
-
-use common::users::as_user;
+use common::users::{as_user, folder_of};
 use common::{Daemon, cable, frame, frames, inside_as_root, ip, receive, send, until};
 use netvale::{Options, Port};
 use netvale_abi::nmreq::{NETMAP_REQ_VALE_ATTACH, NR_REG_ALL_NIC, NmreqRegister, NmreqValeAttach};
@@ -35,7 +33,7 @@ fn programs_open_interfaces_with_odd_names() {
     }
     let _port = d.open("netmap:'vnet-3'-0").unwrap();
     assert_eq!(d.ports(), ["netmap:vnet-3-0"]);
-    assert!(d.call("port.show", json!({"port": "netmap:vnet-3-0"}))["result"].is_object());
+    assert!(d.show("netmap:vnet-3-0").is_object());
 }
 
 fn carried(a: &mut Port, b: &mut Port) -> bool {
@@ -62,9 +60,7 @@ fn interfaces_with_odd_names_are_attached_as_ports() {
     assert_eq!(common::request(&d, 0, NETMAP_REQ_VALE_ATTACH, "valebr-lab:vnet-4", &[mode]).status, 0);
     let all = ["br-lab:br-x", "br-lab:e.1", "br-lab:e_1", "br-lab:veth-a", "br-lab:vnet-3", "br-lab:vnet-4"];
     assert_eq!(d.ports(), all);
-    let text = d.call("config.export", json!({}))["result"]["text"].as_str().unwrap().to_owned();
-    let again = d.call("config.apply", json!({"text": text}));
-    assert_eq!((&again["result"]["changes"], &again["result"]["unchanged"]), (&json!([]), &json!(6)), "{text}");
+    d.exports(6);
     // `netmap:vnet-3` could now also mean ring 3 of the interface `vnet`; the restored port is still the interface
     // `vnet-3`.
     cable("vnet", "vnet-6", 1);
@@ -80,12 +76,10 @@ fn interfaces_with_odd_names_are_attached_as_ports() {
 /// own name.
 #[test]
 fn permissions_are_those_of_the_switch() {
-    if !rustix::process::geteuid().is_root() {
-        return netvale_harness::skip("needs root");
+    if !common::is_root("needs root") {
+        return;
     }
-    let dir = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    let d = Daemon::start_as(0, dir, "[switch]\nshared = ['lan']\n[sockets]\nmode = '0666'\n");
+    let d = Daemon::start_as(0, folder_of(0, 0o755), "[switch]\nshared = ['lan']\n[sockets]\nmode = '0666'\n");
     let open = |uid, name: &str| as_user(uid, || d.open(name));
     let mut a = open(ALICE, "valelan:a").unwrap();
     let mut b = open(BOB, "valelan:b").unwrap();

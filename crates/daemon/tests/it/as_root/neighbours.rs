@@ -3,11 +3,10 @@
 use crate::common;
 
 use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use common::users::as_user;
+use common::users::{as_user, folder_of};
 use common::{Daemon, frame, receive, request, send, stats, until};
 use netvale::{Options, Port};
 use netvale_abi::nmreq::{NETMAP_REQ_VALE_ATTACH, NETMAP_REQ_VALE_NEWIF, NR_REG_ALL_NIC};
@@ -20,10 +19,8 @@ const BOB: u32 = 70_002;
 /// Starts a daemon for all users, with these lines of configuration; [`SHARED`] makes the switch `vale0` a shared
 /// switch.
 fn daemon(more: &str) -> Daemon {
-    let dir = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
     let more = format!("{more}\n[sockets]\nmode = '0666'");
-    Daemon::start_as(0, dir, &more)
+    Daemon::start_as(0, folder_of(0, 0o755), &more)
 }
 
 const SHARED: &str = "[switch]\nshared = ['vale0']\n";
@@ -37,7 +34,7 @@ fn opened(d: &Daemon, uid: u32, name: &str) -> Port {
 }
 
 fn drops(d: &Daemon, port: &str) -> Value {
-    d.call("port.show", json!({ "port": port }))["result"]["drops"].clone()
+    d.show(port)["drops"].clone()
 }
 
 fn refused_addresses(d: &Daemon) -> u64 {
@@ -144,8 +141,7 @@ fn a_flood_of_sources_stays_within_the_quota() {
 /// refused, and the refusal names the quota.
 #[test]
 fn many_rings_and_large_devices() {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o777)).unwrap();
+    let folder = folder_of(0, 0o777);
     let more = format!("allow_dirs = [{:?}]\n[quota]\ndescriptors = 100\nmemory_mib = 16", folder.path());
     let d = daemon(&more);
     let rings = Options { rings: 16, ..d.options() };
@@ -214,7 +210,7 @@ fn a_wake_up_with_very_many_watchers_costs_its_port() {
         assert_eq!(receive(&mut alice[1]), frame(255, 1, tag));
         d.ports() == ["vale0:a", "vale0:b"]
     });
-    let evicted = d.call("port.evicted", json!({}))["result"].to_string();
+    let evicted = d.evicted().to_string();
     assert!(evicted.contains("too many waiters"), "{evicted}");
 }
 

@@ -8,23 +8,15 @@ use crate::common;
 use std::os::fd::AsFd;
 use std::process::Command;
 
-use common::ports::{attach, beside_slow_frames, show};
-use common::{Daemon, cable, carry, falls_asleep, frame, frames, ip, receive, until};
+use common::ports::{attach, beside_slow_frames};
+use common::{Daemon, cable, carry, crosses, falls_asleep, frame, frames, inside_with_xdp, ip, receive, until};
 use netvale::{Error, Interest, Options, Port};
 use netvale_afxdp::iface::Interface;
 use netvale_control::attach::{AttachRequest, OffsetsRequest};
 use netvale_harness::attacks::filters::Listeners;
+use netvale_harness::net::NamespaceHost;
 use netvale_mem::csb::Csb;
 use serde_json::json;
-
-/// Runs the calling test again in a separate network namespace. Returns true in the process inside that namespace.
-fn inside() -> bool {
-    if !rustix::process::geteuid().is_root() {
-        netvale_harness::skip("XDP programs need root");
-        return false;
-    }
-    common::inside(&["--net"])
-}
 
 /// Opens a port with the interface's default number of slots.
 fn open(d: &Daemon, name: &str) -> Result<Port, Error> {
@@ -39,23 +31,14 @@ fn refused(result: Result<Port, Error>) -> String {
     }
 }
 
-fn notes(d: &Daemon, port: &str) -> String {
-    d.call("port.show", json!({"port": port}))["result"]["notes"].to_string()
-}
-
 /// Objective: frames cross from a ring at one end to a ring at the other end, unchanged and in order, in both
 /// directions; after the ports are closed, the interfaces are in their original state.
 #[test]
 fn frames_cross_unchanged_both_ways() {
-    if !inside() {
-        return;
-    }
-    let d = Daemon::start("");
-    cable("nva", "nvb", 1);
-    let mut a = open(&d, "netmap:nva").unwrap();
-    let mut b = open(&d, "netmap:nvb").unwrap();
+    let Some(d) = Daemon::with_cable("", 1) else { return };
+    let [mut a, mut b] = ["netmap:nva", "netmap:nvb"].map(|name| open(&d, name).unwrap());
     assert_eq!(a.info().mem_id, b.info().mem_id, "both in one region");
-    assert!(notes(&d, "netmap:nva").contains("in the driver"), "{}", notes(&d, "netmap:nva"));
+    assert!(d.notes("netmap:nva").contains("in the driver"), "{}", d.notes("netmap:nva"));
     let frames = frames();
     assert!(carry(&mut a, &mut b, &frames) == frames);
     assert!(carry(&mut b, &mut a, &frames) == frames);
@@ -68,13 +51,8 @@ fn frames_cross_unchanged_both_ways() {
 /// although the kernel's ring accepts only parts of them at a time.
 #[test]
 fn a_ring_at_once() {
-    if !inside() {
-        return;
-    }
-    let d = Daemon::start("");
-    cable("nva", "nvb", 1);
-    let mut a = open(&d, "netmap:nva").unwrap();
-    let mut b = open(&d, "netmap:nvb").unwrap();
+    let Some(d) = Daemon::with_cable("", 1) else { return };
+    let [mut a, mut b] = ["netmap:nva", "netmap:nvb"].map(|name| open(&d, name).unwrap());
     let count = a.tx()[0].space();
     for i in 0..count {
         assert!(a.tx()[0].send(&frame(1, 2, i as u8)));
@@ -85,28 +63,29 @@ fn a_ring_at_once() {
     }
 }
 
+/// Moves the next received frame of `from` into the next slot to send of `to`, by swapping buffers.
+fn swap(from: &mut Port, to: &mut Port) {
+    assert!(from.wait(Interest::Rx, Some(common::LIMIT)).unwrap());
+    assert!(to.wait(Interest::Tx, Some(common::LIMIT)).unwrap());
+    let rx = &from.rx()[0];
+    let tx = &to.tx()[0];
+    assert!(netvale::swap_buffers(rx, rx.at(0), tx, tx.at(0)));
+    from.rx()[0].advance(1);
+    to.tx()[0].advance(1);
+    from.sync();
+    to.sync();
+}
+
 /// Objective: a buffer received on one interface is sent on another interface by swapping buffers, without a copy.
 #[test]
 fn a_swap_sends_a_received_buffer_without_a_copy() {
-    if !inside() {
-        return;
-    }
-    let d = Daemon::start("");
-    cable("nva", "nvb", 1);
+    let Some(d) = Daemon::with_cable("", 1) else { return };
     cable("nvc", "nvd", 1);
     let [mut a, mut b, mut c, mut e] = ["nva", "nvb", "nvc", "nvd"].map(|n| open(&d, &format!("netmap:{n}")).unwrap());
     for i in 0..5000u32 {
         assert!(a.tx()[0].send(&frame(1, 2, i as u8)));
         a.tx()[0].sync();
-        assert!(b.wait(Interest::Rx, Some(common::LIMIT)).unwrap());
-        assert!(c.wait(Interest::Tx, Some(common::LIMIT)).unwrap());
-        let rx = &b.rx()[0];
-        let tx = &c.tx()[0];
-        assert!(netvale::swap_buffers(rx, rx.at(0), tx, tx.at(0)));
-        b.rx()[0].advance(1);
-        c.tx()[0].advance(1);
-        let _ = b.rx()[0].sync();
-        c.tx()[0].sync();
+        swap(&mut b, &mut c);
         assert_eq!(receive(&mut e), frame(1, 2, i as u8), "frame {i}");
     }
 }
@@ -115,7 +94,7 @@ fn a_swap_sends_a_received_buffer_without_a_copy() {
 /// interface with a different buffer size is in another region.
 #[test]
 fn interfaces_without_a_daemon_swap_buffers() {
-    if !inside() {
+    if !inside_with_xdp() {
         return;
     }
     cable("nva", "nvb", 1);
@@ -130,15 +109,7 @@ fn interfaces_without_a_daemon_swap_buffers() {
     assert!(d.info().mem_id > 1 && d.info().buf_size == 4096);
     for tag in 0..200 {
         common::send(&mut a, &frame(1, 2, tag));
-        assert!(b.wait(Interest::Rx, Some(common::LIMIT)).unwrap());
-        assert!(c.wait(Interest::Tx, Some(common::LIMIT)).unwrap());
-        let rx = &b.rx()[0];
-        let tx = &c.tx()[0];
-        assert!(netvale::swap_buffers(rx, rx.at(0), tx, tx.at(0)));
-        b.rx()[0].advance(1);
-        c.tx()[0].advance(1);
-        b.sync();
-        c.sync();
+        swap(&mut b, &mut c);
         assert_eq!(receive(&mut d), frame(1, 2, tag), "frame {tag}");
     }
 }
@@ -147,11 +118,7 @@ fn interfaces_without_a_daemon_swap_buffers() {
 /// number.
 #[test]
 fn each_queue_can_belong_to_a_separate_program() {
-    if !inside() {
-        return;
-    }
-    let d = Daemon::start("");
-    cable("nva", "nvb", 2);
+    let Some(d) = Daemon::with_cable("", 2) else { return };
     let first = open(&d, "netmap:nva-0").unwrap();
     let _second = open(&d, "netmap:nva-1").unwrap();
     assert!(refused(open(&d, "netmap:nva-1")).contains("queue 1 of nva is in use"));
@@ -165,22 +132,14 @@ fn each_queue_can_belong_to_a_separate_program() {
 /// are completed.
 #[test]
 fn an_interface_forwards_like_any_port_of_a_switch() {
-    if !inside() {
-        return;
-    }
-    let d = Daemon::start("");
-    cable("nva", "nvb", 1);
-    let reply = d.call("port.attach", json!({"switch": "vale0", "port": "netmap:nva", "options": {}}));
-    assert_eq!(reply["result"]["kind"], "nic", "{reply}");
+    let Some(d) = Daemon::with_cable("", 1) else { return };
+    assert_eq!(attach(&d, "netmap:nva", json!({}))["kind"], "nic");
     let mut a = d.open("vale0:a").unwrap();
     let mut b = open(&d, "netmap:nvb").unwrap();
-    common::send(&mut a, &frame(255, 1, 1));
-    assert_eq!(receive(&mut b), frame(255, 1, 1));
+    crosses(&mut a, &mut b, &frame(255, 1, 1));
     for tag in 0..200 {
-        common::send(&mut b, &frame(1, 2, tag));
-        assert_eq!(receive(&mut a), frame(1, 2, tag));
-        common::send(&mut a, &frame(2, 1, tag));
-        assert_eq!(receive(&mut b), frame(2, 1, tag));
+        crosses(&mut b, &mut a, &frame(1, 2, tag));
+        crosses(&mut a, &mut b, &frame(2, 1, tag));
     }
     // Send more frames than the kernel takes in one call, and after that no frame that would cause another call.
     let mut burst = open(&d, "vale0:burst").unwrap();
@@ -195,7 +154,7 @@ fn an_interface_forwards_like_any_port_of_a_switch() {
 /// to a program; it cannot be a port on a switch, because the switch would learn all addresses behind it.
 #[test]
 fn an_interface_without_xdp_is_served_in_the_stack() {
-    if !inside() {
+    if !inside_with_xdp() {
         return;
     }
     let d = Daemon::start("");
@@ -203,7 +162,7 @@ fn an_interface_without_xdp_is_served_in_the_stack() {
     let reply = d.call("port.attach", json!({"switch": "vale0", "port": "netmap:lo", "options": {}}));
     assert!(reply["error"]["message"].to_string().contains("is a loopback"), "{reply}");
     let mut lo = open(&d, "netmap:lo").unwrap();
-    assert!(notes(&d, "netmap:lo").contains("in the stack"), "{}", notes(&d, "netmap:lo"));
+    assert!(d.notes("netmap:lo").contains("in the stack"), "{}", d.notes("netmap:lo"));
     for tag in 0..50 {
         common::send(&mut lo, &frame(1, 2, tag));
         assert_eq!(receive(&mut lo), frame(1, 2, tag));
@@ -213,15 +172,10 @@ fn an_interface_without_xdp_is_served_in_the_stack() {
 /// Objective: a frame of 9,000 bytes takes several slots in each direction.
 #[test]
 fn a_jumbo_frame_takes_several_slots_each_way() {
-    if !inside() {
-        return;
-    }
-    let d = Daemon::start("");
-    cable("nva", "nvb", 1);
+    let Some(d) = Daemon::with_cable("", 1) else { return };
     ip("link set nva mtu 9000");
     ip("link set nvb mtu 9000");
-    let mut a = open(&d, "netmap:nva").unwrap();
-    let mut b = open(&d, "netmap:nvb").unwrap();
+    let [mut a, mut b] = ["netmap:nva", "netmap:nvb"].map(|name| open(&d, name).unwrap());
     let frames: Vec<Vec<u8>> = (0..100u32)
         .map(|i| {
             let mut frame: Vec<u8> = (0..9014 - i * 50).map(|k| (k * 3 + i) as u8).collect();
@@ -236,7 +190,7 @@ fn a_jumbo_frame_takes_several_slots_each_way() {
 /// leaves nothing behind.
 #[test]
 fn obstacles_are_named_and_leave_nothing_behind() {
-    if !inside() {
+    if !inside_with_xdp() {
         return;
     }
     let d = Daemon::start("");
@@ -262,17 +216,12 @@ fn obstacles_are_named_and_leave_nothing_behind() {
 /// worker awake; after it writes valid values again, its rings work.
 #[test]
 fn nonsense_in_host_rings() {
-    if !inside() {
-        return;
-    }
-    let d = Daemon::start("workers = 1");
-    cable("nva", "nvb", 1);
+    let Some(d) = Daemon::with_cable("workers = 1", 1) else { return };
     let mut host = open(&d, "netmap:nva^").unwrap();
-    let mut x = d.open("vale0:x").unwrap();
-    let mut y = d.open("vale0:y").unwrap();
+    let [mut x, mut y] = d.opened(["vale0:x", "vale0:y"]);
     let dropped = |why: &str| {
-        let shown = d.call("port.show", json!({"port": "netmap:nva^"}));
-        let rings = shown["result"]["rings"].as_array().unwrap().clone();
+        let shown = d.show("netmap:nva^");
+        let rings = shown["rings"].as_array().unwrap().clone();
         rings.iter().filter_map(|ring| ring["drops"][why].as_u64()).sum::<u64>()
     };
     let slots = |host: &mut Port, n: u32, buf: Option<u32>, len: u16, flags: u16| {
@@ -301,8 +250,7 @@ fn nonsense_in_host_rings() {
     let head = csb.head();
     for bad in [1 << 20, u32::MAX] {
         csb.publish_head(bad, bad);
-        common::send(&mut x, &frame(255, 1, 1));
-        assert_eq!(receive(&mut y), frame(255, 1, 1));
+        crosses(&mut x, &mut y, &frame(255, 1, 1));
         falls_asleep(&d);
     }
     csb.publish_head(head, head);
@@ -318,11 +266,7 @@ fn nonsense_in_host_rings() {
 /// request, it can be opened.
 #[test]
 fn offsets_are_refused() {
-    if !inside() {
-        return;
-    }
-    let d = Daemon::start("");
-    cable("nva", "nvb", 1);
+    let Some(d) = Daemon::with_cable("", 1) else { return };
     let conn = netvale::raw::connect_to(Some(d.dir())).unwrap();
     let offsets = Some(OffsetsRequest { bits: 0, max: 64, initial: 64 });
     for name in ["netmap:nva", "netmap:nva^"] {
@@ -337,20 +281,14 @@ fn offsets_are_refused() {
 /// additional CPU time.
 #[test]
 fn a_deleted_interface_costs_only_frames() {
-    if !inside() {
-        return;
-    }
-    let d = Daemon::start("workers = 1");
-    cable("nva", "nvb", 1);
+    let Some(d) = Daemon::with_cable("workers = 1", 1) else { return };
     let mut a = open(&d, "netmap:nva").unwrap();
-    let mut x = d.open("vale0:x").unwrap();
-    let mut y = d.open("vale0:y").unwrap();
+    let [mut x, mut y] = d.opened(["vale0:x", "vale0:y"]);
     ip("link del nva");
     for tag in 0..20 {
         a.tx()[0].send(&frame(1, 2, tag));
         a.tx()[0].sync();
-        common::send(&mut x, &frame(255, 1, tag));
-        assert_eq!(receive(&mut y), frame(255, 1, tag));
+        crosses(&mut x, &mut y, &frame(255, 1, tag));
     }
     falls_asleep(&d);
 }
@@ -358,13 +296,8 @@ fn a_deleted_interface_costs_only_frames() {
 /// Objective: if the link goes up and down at either end, only frames are lost.
 #[test]
 fn a_link_that_flaps_costs_only_frames() {
-    if !inside() {
-        return;
-    }
-    let d = Daemon::start("");
-    cable("nva", "nvb", 1);
-    let mut a = open(&d, "netmap:nva").unwrap();
-    let mut b = open(&d, "netmap:nvb").unwrap();
+    let Some(d) = Daemon::with_cable("", 1) else { return };
+    let [mut a, mut b] = ["netmap:nva", "netmap:nvb"].map(|name| open(&d, name).unwrap());
     let frames = &frames()[..1000];
     for end in ["nva", "nvb", "nva"] {
         assert!(carry(&mut a, &mut b, frames) == frames);
@@ -398,11 +331,7 @@ fn a_link_that_flaps_costs_only_frames() {
 /// affected.
 #[test]
 fn removed_queues_cost_frames_of_no_other() {
-    if !inside() {
-        return;
-    }
-    let d = Daemon::start("");
-    cable("nva", "nvb", 2);
+    let Some(d) = Daemon::with_cable("", 2) else { return };
     let mut first = open(&d, "netmap:nva-0").unwrap();
     let mut second = open(&d, "netmap:nva-1").unwrap();
     let mut b = open(&d, "netmap:nvb-0").unwrap();
@@ -416,37 +345,18 @@ fn removed_queues_cost_frames_of_no_other() {
         assert_eq!(Interface::find("nva").unwrap().queues, 1);
     }
     drop(second);
-    common::send(&mut b, &frame(1, 2, 7));
-    assert_eq!(receive(&mut first), frame(1, 2, 7));
-}
-
-/// A process in another namespace. It ends when this value is dropped.
-struct There(std::process::Child);
-
-impl Drop for There {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+    crosses(&mut b, &mut first, &frame(1, 2, 7));
 }
 
 /// Objective: a program that sets `NS_FORWARD` on frames and releases them is transparent: the frames pass from the
 /// interface to the stack, and in the other direction; frames without the flag are lost.
 #[test]
 fn marked_frames_pass_transparently() {
-    if !inside() {
-        return;
-    }
-    let d = Daemon::start("");
-    cable("nva", "nvb", 1);
-    let there = There(Command::new("unshare").args(["-n", "sleep", "100"]).spawn().unwrap());
-    let pid = there.0.id().to_string();
-    let network = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/net")).unwrap();
-    until("a namespace", || network(&pid) != network("self"));
-    ip(&format!("link set nvb netns {pid}"));
+    let Some(d) = Daemon::with_cable("", 1) else { return };
+    let there = NamespaceHost::new().unwrap();
+    ip(&format!("link set nvb netns {}", there.pid()));
     for line in ["addr add 10.6.0.2/24 dev nvb", "link set nvb up"] {
-        let mut enter = Command::new("nsenter");
-        assert!(enter.args(["-t", &pid, "-n", "ip"]).args(line.split(' ')).status().unwrap().success());
+        assert!(there.command("ip", &line.split(' ').collect::<Vec<_>>()).status().unwrap().success());
     }
     ip("addr add 10.6.0.1/24 dev nva");
     let mut port = open(&d, "netmap:nva*").unwrap();
@@ -489,11 +399,7 @@ fn marked_frames_pass_transparently() {
 /// again.
 #[test]
 fn filtering_sockets_take_only_a_part_of_the_time() {
-    if !inside() {
-        return;
-    }
-    let d = Daemon::start("workers = 1");
-    cable("nva", "nvb", 1);
+    let Some(d) = Daemon::with_cable("workers = 1", 1) else { return };
     attach(&d, "netmap:nva", json!({}));
     beside_slow_frames(&d, "vale0:nva", || Listeners::at("nvb", 100).unwrap());
 }
@@ -508,11 +414,7 @@ fn link(name: &str) -> serde_json::Value {
 /// VTEPs get all of their frames.
 #[test]
 fn filtering_sockets_behind_a_tunnel() {
-    if !inside() {
-        return;
-    }
-    let d = Daemon::start("workers = 1");
-    cable("nva", "nvb", 1);
+    let Some(d) = Daemon::with_cable("workers = 1", 1) else { return };
     cable("nvc", "nvd", 1);
     for (name, far, net) in [("nva", "nvb", 77), ("nvc", "nvd", 78)] {
         let mac = link(far)["address"].as_str().unwrap().to_owned();
@@ -523,7 +425,7 @@ fn filtering_sockets_behind_a_tunnel() {
     attach(&d, "vxlan:7,local=10.79.0.1,remote=10.77.0.2,remote=10.78.0.2", json!({"name": "vx"}));
     // A message of 64 datagrams passes the filters once, and counts as slow if it takes at least 0.9 ms.
     beside_slow_frames(&d, "vale0:vx", || Listeners::at("nvb", 300).unwrap());
-    let shown = show(&d, "vale0:vx");
+    let shown = d.show("vale0:vx");
     let rings = shown["rings"].as_array().unwrap();
     let sent = rings.iter().map(|ring| ring["frames"].as_u64().unwrap()).max().unwrap();
     // The number is computed from bytes, because the interface counts many datagrams as one packet. Each datagram has a

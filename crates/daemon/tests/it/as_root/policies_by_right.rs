@@ -4,10 +4,9 @@
 use crate::common;
 
 use std::collections::BTreeSet;
-use std::os::unix::fs::{PermissionsExt, chown};
 
-use common::users::as_user;
-use common::{Daemon, request};
+use common::users::{as_user, folder_of};
+use common::{Daemon, is_root, request};
 use netvale_abi::nmreq::{NETMAP_REQ_VALE_ATTACH, NETMAP_REQ_VALE_DETACH, NETMAP_REQ_VALE_NEWIF};
 use netvale_control::options::{AttachOption, OPTIONS, OptionShape};
 use netvale_harness::attacks::filters;
@@ -19,16 +18,11 @@ const USER: u32 = 70_011;
 /// The table's columns: the user's own switch, and a shared switch.
 const SWITCHES: [&str; 2] = ["vale0", "vale9"];
 
-fn daemon() -> Daemon {
-    daemon_with("")
-}
-
-/// Starts a daemon with additional lines in the section `[switch]`.
-fn daemon_with(more: &str) -> Daemon {
-    let dir = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    chown(dir.path(), Some(DAEMON), Some(DAEMON)).unwrap();
-    Daemon::start_as(DAEMON, dir, &format!("[switch]\nshared = ['vale9']\n{more}\n[sockets]\nmode = '0666'"))
+/// Starts a daemon with additional lines in the section `[switch]`. If this process is not root, reports *skipped*.
+fn daemon(more: &str) -> Option<Daemon> {
+    let more = format!("[switch]\nshared = ['vale9']\n{more}\n[sockets]\nmode = '0666'");
+    let is_root = is_root("being several users needs root");
+    is_root.then(|| Daemon::start_as(DAEMON, folder_of(DAEMON, 0o755), &more))
 }
 
 /// Returns the table's rows: each row's policies, and for each column whether a user may set them.
@@ -78,10 +72,7 @@ fn is_permitted(reply: &Value, what: &str) -> bool {
 /// later; root and the daemon's own user, on all ports.
 #[test]
 fn each_policy_is_set_by_whom_the_table_says() {
-    if !rustix::process::geteuid().is_root() {
-        return netvale_harness::skip("being several users needs root");
-    }
-    let d = daemon();
+    let Some(d) = daemon("") else { return };
     let rows = rows();
     let documented: BTreeSet<String> = rows.iter().flat_map(|(keys, _)| keys.iter().cloned()).collect();
     let policies = OPTIONS.iter().filter(|option| option.is_policy());
@@ -113,10 +104,7 @@ fn each_policy_is_set_by_whom_the_table_says() {
 /// rules that are replaced no longer count, and root has no limit.
 #[test]
 fn rules_are_rationed() {
-    if !rustix::process::geteuid().is_root() {
-        return netvale_harness::skip("being several users needs root");
-    }
-    let d = daemon();
+    let Some(d) = daemon("") else { return };
     let call = |uid, method: &str, params: Value| as_user(uid, || d.call(method, params));
     let rule = |length: usize| filters::rule("drop", length);
     let attach = |uid, name: &str, rules: Vec<String>| {
@@ -148,10 +136,7 @@ fn move_persistent(d: &Daemon, attaches: bool, switch: &str) -> i32 {
 /// switch.
 #[test]
 fn a_port_that_moves_brings_no_more_than_may_be_set() {
-    if !rustix::process::geteuid().is_root() {
-        return netvale_harness::skip("being several users needs root");
-    }
-    let d = daemon();
+    let Some(d) = daemon("") else { return };
     let set = |switch: &str, set: Value| {
         as_user(USER, || d.call("port.set", json!({"port": format!("{switch}:p0"), "set": set})))
     };
@@ -170,13 +155,9 @@ fn a_port_that_moves_brings_no_more_than_may_be_set() {
 /// stricter, by any request, and root can change them freely.
 #[test]
 fn a_switchs_policies_are_made_narrower_only() {
-    if !rustix::process::geteuid().is_root() {
-        return netvale_harness::skip("being several users needs root");
-    }
-    let d = daemon_with(
-        "policies = {'*' = {isolated = true}, vale9 = {rate_in = '1gbit', storm_bcast = 100}, \
-         vale8 = {rate_group = 'tenant 1gbit'}}",
-    );
+    let more = "policies = {'*' = {isolated = true}, vale9 = {rate_in = '1gbit', storm_bcast = 100}, \
+         vale8 = {rate_group = 'tenant 1gbit'}}";
+    let Some(d) = daemon(more) else { return };
     let call = |uid, method: &str, params: Value| as_user(uid, || d.call(method, params));
     let policies = |full: &str| call(0, "port.show", json!({"port": full}))["result"]["policies"].take();
     let usual = json!({"isolated": true, "rate_in": "1gbit", "storm_bcast": 100});

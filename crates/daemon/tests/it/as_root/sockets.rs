@@ -5,12 +5,12 @@ use crate::common;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, UdpSocket};
-use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use common::users::as_user;
+use common::users::{as_user, folder_of, open_to};
 use common::{Daemon, LIMIT, frame, receive, send, until};
 use serde_json::{Value, json};
 
@@ -19,11 +19,7 @@ const USER: u32 = 70_001;
 
 /// A daemon, and a folder in which users may name sockets.
 fn daemon(uid: u32) -> (Daemon, tempfile::TempDir) {
-    let [dir, allowed] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    for (folder, owner, mode) in [(&dir, uid, 0o755), (&allowed, uid, 0o1777)] {
-        chown(folder.path(), Some(owner), Some(owner)).unwrap();
-        std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(mode)).unwrap();
-    }
+    let [dir, allowed] = [folder_of(uid, 0o755), folder_of(uid, 0o1777)];
     let config = format!(
         "sandbox = true\nallow_dirs = [{:?}]\n[switch]\nshared = ['*']\n[sockets]\nmode = '0666'\n",
         allowed.path()
@@ -87,8 +83,7 @@ fn is_answered(folder: &Path, own: &Path) -> bool {
 /// Creates a datagram socket at a path, with that owner and those permissions.
 fn datagrams(path: &Path, owner: u32, mode: u32) -> UnixDatagram {
     let socket = UnixDatagram::bind(path).unwrap();
-    chown(path, Some(owner), Some(owner)).unwrap();
-    std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    open_to(path, owner, mode);
     socket.set_nonblocking(true).unwrap();
     socket
 }
@@ -139,10 +134,7 @@ fn guests_of_users() {
         guest
     });
     let mut a = as_user(USER, || d.open("vale0:a").unwrap());
-    let is_taken = || {
-        let shown = d.call("port.show", json!({"port": "vale0:p"}));
-        shown["result"]["notes"].to_string().contains("peer connected")
-    };
+    let is_taken = || d.notes("vale0:p").contains("peer connected");
     std::fs::remove_file(&own).unwrap();
     symlink(allowed.path().join("victim"), &own).unwrap();
     as_user(USER, || guest.send(&frame(255, 9, 1)).unwrap());

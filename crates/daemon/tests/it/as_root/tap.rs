@@ -9,26 +9,33 @@ use std::net::UdpSocket;
 use std::process::Command;
 use std::time::Duration;
 
-use common::heirs::{PEER, answer};
-use common::ports::beside_slow_frames;
-use common::{Daemon, LIMIT, frame, inside_as_user, ip, receive, send, stats, until};
+use common::heirs::{PEER, address, answer};
+use common::ports::{attach, beside_slow_frames};
+use common::{Daemon, LIMIT, crosses, frame, ip, receive, send, stats, sum, until};
 use netvale::{Interest, Port};
 use netvale_harness::attacks::filters::Listeners;
 use serde_json::{Value, json};
 
 /// Attaches a TAP, brings its interface up, and gives the interface an address and a neighbour behind the switch.
 fn tap(d: &Daemon, name: &str, options: Value) {
-    let reply = d.call("port.attach", json!({"switch": "vale0", "port": format!("tap:{name}"), "options": options}));
-    assert_eq!(reply["result"]["kind"], "tap", "{reply}");
-    // Without IPv6, the stack itself sends no multicasts, so that tests see only their own frames.
-    std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1").unwrap();
-    ip(&format!("addr add 10.9.0.1/24 dev {name}"));
-    ip(&format!("link set {name} up"));
-    ip(&format!("neigh add {PEER} lladdr 02:00:00:00:00:02 dev {name}"));
+    assert_eq!(attach(d, &format!("tap:{name}"), options)["kind"], "tap");
+    address(name);
+}
+
+/// Starts a daemon with a program's port and the TAP `nvt0`; `None` in the process outside the namespace.
+fn beside_tap(more: &str, options: Value) -> Option<(Daemon, Port)> {
+    let d = Daemon::inside_as_user(more)?;
+    let a = d.open("vale0:a").unwrap();
+    tap(&d, "nvt0", options);
+    Some((d, a))
 }
 
 fn socket() -> UdpSocket {
-    let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
+    socket_at(0)
+}
+
+fn socket_at(port: u16) -> UdpSocket {
+    let socket = UdpSocket::bind(("10.9.0.1", port)).unwrap();
     socket.set_read_timeout(Some(LIMIT)).unwrap();
     socket
 }
@@ -47,12 +54,7 @@ fn receive_long(port: &mut Port) -> Vec<u8> {
 /// stack.
 #[test]
 fn a_jumbo_datagram_crosses_as_one_frame() {
-    if !inside_as_user() {
-        return;
-    }
-    let d = Daemon::start("");
-    let mut a = d.open("vale0:a").unwrap();
-    tap(&d, "nvt0", json!({"mtu": 9000}));
+    let Some((_d, mut a)) = beside_tap("", json!({"mtu": 9000})) else { return };
     let payload: Vec<u8> = (0..8000u32).map(|i| (i % 251) as u8).collect();
     let socket = socket();
     socket.send_to(&payload, (PEER, 9)).unwrap();
@@ -69,18 +71,13 @@ fn a_jumbo_datagram_crosses_as_one_frame() {
 /// Objective: with several queues, the frames of all flows arrive, and more than one queue carries frames.
 #[test]
 fn several_queues_carry_all_flows() {
-    if !inside_as_user() {
-        return;
-    }
-    let d = Daemon::start("workers = 2");
-    let mut a = d.open("vale0:a").unwrap();
-    tap(&d, "nvt0", json!({"rings": 4}));
+    let Some((d, mut a)) = beside_tap("workers = 2", json!({"rings": 4})) else { return };
     for flow in 0..64u8 {
         socket().send_to(&[flow; 20], (PEER, 9)).unwrap();
         assert_eq!(receive(&mut a)[42..62], [flow; 20]);
     }
-    let shown = d.call("port.show", json!({"port": "vale0:nvt0"}));
-    let rings = shown["result"]["rings"].as_array().unwrap();
+    let shown = d.show("vale0:nvt0");
+    let rings = shown["rings"].as_array().unwrap();
     let frames: Vec<u64> =
         rings.iter().filter(|ring| ring["dir"] == "in").map(|ring| ring["frames"].as_u64().unwrap()).collect();
     assert_eq!((frames.len(), frames.iter().sum::<u64>()), (4, 64));
@@ -91,28 +88,16 @@ fn several_queues_carry_all_flows() {
 /// the deletion; the interface's name can be used again.
 #[test]
 fn a_deleted_interface_costs_only_its_own_ports_frames() {
-    if !inside_as_user() {
-        return;
-    }
-    let d = Daemon::start("");
-    let mut a = d.open("vale0:a").unwrap();
-    let mut b = d.open("vale0:b").unwrap();
+    let Some(d) = Daemon::inside_as_user("") else { return };
+    let [mut a, mut b] = d.opened(["vale0:a", "vale0:b"]);
     tap(&d, "nvt0", json!({}));
     ip("link del nvt0");
     for tag in 0..20 {
-        send(&mut a, &frame(255, 1, tag));
-        assert_eq!(receive(&mut b), frame(255, 1, tag));
+        crosses(&mut a, &mut b, &frame(255, 1, tag));
     }
-    until("the drops have a name", || {
-        d.call("port.show", json!({"port": "vale0:nvt0"}))["result"]["drops"]["device"].as_u64() == Some(20)
-    });
-    until("it says why", || {
-        d.call("port.show", json!({"port": "vale0:nvt0"}))["result"]["notes"]
-            .to_string()
-            .contains(netvale_tap::link::GONE)
-    });
-    let detached = d.call("port.detach", json!({"switch": "vale0", "port": "nvt0"}));
-    assert!(detached["error"].is_null(), "{detached}");
+    until("the drops have a name", || d.show("vale0:nvt0")["drops"]["device"].as_u64() == Some(20));
+    until("it says why", || d.show("vale0:nvt0")["notes"].to_string().contains(netvale_tap::link::GONE));
+    d.detach("nvt0");
     tap(&d, "nvt0", json!({}));
     socket().send_to(b"again", (PEER, 9)).unwrap();
     assert_eq!(&receive(&mut a)[42..47], b"again");
@@ -122,12 +107,7 @@ fn a_deleted_interface_costs_only_its_own_ports_frames() {
 /// fails, nothing changes. The MTU is exported. Ports without an MTU refuse it.
 #[test]
 fn mtu_while_frames_pass() {
-    if !inside_as_user() {
-        return;
-    }
-    let d = Daemon::start("");
-    let mut a = d.open("vale0:a").unwrap();
-    tap(&d, "nvt0", json!({}));
+    let Some((d, mut a)) = beside_tap("", json!({})) else { return };
     let mtu = || {
         let shown = Command::new("ip").args(["-o", "link", "show", "nvt0"]).output().unwrap().stdout;
         let shown = String::from_utf8(shown).unwrap();
@@ -153,7 +133,7 @@ fn mtu_while_frames_pass() {
     let port = format!("vhost:{}", path.display());
     d.call("port.attach", json!({"switch": "vale0", "port": port, "options": {"name": "v"}}));
     assert_eq!(set("vale0:v", json!({"mtu": 4000})), "");
-    assert_eq!(d.call("port.show", json!({"port": "vale0:v"}))["result"]["vhost"]["mtu"], 4000);
+    assert_eq!(d.show("vale0:v")["vhost"]["mtu"], 4000);
 }
 
 /// Objective: addresses learned behind a TAP are forgotten with the first frame that finds the TAP's interface down or
@@ -161,10 +141,7 @@ fn mtu_while_frames_pass() {
 /// that comes up again are learned again.
 #[test]
 fn links_that_go_down() {
-    if !inside_as_user() {
-        return;
-    }
-    let d = Daemon::start("");
+    let Some(d) = Daemon::inside_as_user("") else { return };
     let mut a = d.open("vale0:a").unwrap();
     // Whether the switch has learned the address behind the port with this name.
     let is_known = |port: &str| {
@@ -183,10 +160,7 @@ fn links_that_go_down() {
             ip(&format!("link {command}"));
             send(&mut a, &answer(&heard));
             if keeps {
-                until("it was dropped", || {
-                    let shown = d.call("port.show", json!({"port": "vale0:nvt0"}))["result"]["rings"].take();
-                    shown.as_array().unwrap().iter().any(|ring| ring["idle"].as_u64().is_some_and(|idle| idle > 0))
-                });
+                until("it was dropped", || sum(&d.show("vale0:nvt0"), "out", "idle") > 0);
                 assert!(is_known("nvt0"));
                 break;
             }
@@ -198,20 +172,14 @@ fn links_that_go_down() {
                 break;
             }
         }
-        let detached = d.call("port.detach", json!({"switch": "vale0", "port": "nvt0"}));
-        assert!(detached["error"].is_null(), "{detached}");
+        d.detach("nvt0");
     }
 }
 
 /// Objective: a TAP without traffic leaves the daemon asleep, and a frame wakes it.
 #[test]
 fn a_frame_wakes_an_idle_tap() {
-    if !inside_as_user() {
-        return;
-    }
-    let d = Daemon::start("workers = 1\nspin_us = 0");
-    let mut a = d.open("vale0:a").unwrap();
-    tap(&d, "nvt0", json!({}));
+    let Some((d, mut a)) = beside_tap("workers = 1\nspin_us = 0", json!({})) else { return };
     let slept = || stats(&d)["workers"][0]["slept_ns"].as_u64().unwrap();
     for round in 0..5u8 {
         let before = slept();
@@ -238,12 +206,7 @@ fn segment(i: u32) -> Vec<u8> {
 /// which the kernel accepts.
 #[test]
 fn merged_segments_reach_the_stack_as_one_frame() {
-    if !inside_as_user() {
-        return;
-    }
-    let d = Daemon::start("");
-    let mut a = d.open("vale0:a").unwrap();
-    tap(&d, "nvt0", json!({"gro": true}));
+    let Some((d, mut a)) = beside_tap("", json!({"gro": true})) else { return };
     for i in 0..40 {
         assert!(a.tx()[0].send(&segment(i)));
     }
@@ -254,9 +217,8 @@ fn merged_segments_reach_the_stack_as_one_frame() {
         line.split_whitespace().next() == Some("40054")
     };
     until("the frame", received);
-    let shown = d.call("port.show", json!({"port": "vale0:nvt0"}));
-    let out = shown["result"]["rings"].as_array().unwrap().iter().find(|ring| ring["dir"] == "out").unwrap();
-    assert_eq!((out["frames"].as_u64(), out["bytes"].as_u64()), (Some(1), Some(40_054)), "{shown}");
+    let shown = d.show("vale0:nvt0");
+    assert_eq!((sum(&shown, "out", "frames"), sum(&shown, "out", "bytes")), (1, 40_054), "{shown}");
 }
 
 /// Returns a UDP datagram of `len` bytes of payload, all of them `i`.
@@ -276,14 +238,8 @@ fn datagram(i: u8, len: usize) -> Vec<u8> {
 /// Objective: consecutive datagrams from a program reach the stack as one frame, and an application one by one.
 #[test]
 fn merged_datagrams_reach_an_application_one_by_one() {
-    if !inside_as_user() {
-        return;
-    }
-    let d = Daemon::start("");
-    let mut a = d.open("vale0:a").unwrap();
-    tap(&d, "nvt0", json!({"gro": true}));
-    let socket = std::net::UdpSocket::bind("10.9.0.1:2").unwrap();
-    socket.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
+    let Some((d, mut a)) = beside_tap("", json!({"gro": true})) else { return };
+    let socket = socket_at(2);
     let lengths: Vec<usize> = (0..30).map(|i| if i == 29 { 77 } else { 500 }).collect();
     for (i, len) in lengths.iter().enumerate() {
         assert!(a.tx()[0].send(&datagram(i as u8, *len)));
@@ -294,19 +250,15 @@ fn merged_datagrams_reach_an_application_one_by_one() {
         assert_eq!(socket.recv(&mut bytes).unwrap(), *len);
         assert!(bytes[..*len].iter().all(|&b| b == i as u8));
     }
-    let shown = d.call("port.show", json!({"port": "vale0:nvt0"}));
-    let out = shown["result"]["rings"].as_array().unwrap().iter().find(|ring| ring["dir"] == "out").unwrap();
-    assert_eq!(out["frames"].as_u64(), Some(1), "{shown}");
+    let shown = d.show("vale0:nvt0");
+    assert_eq!(sum(&shown, "out", "frames"), 1, "{shown}");
 }
 
 /// Objective: an existing interface is used if it is suitable, even if the port uses only one queue of a multi-queue
 /// interface; otherwise, the refusal names the obstacle.
 #[test]
 fn those_that_are_there() {
-    if !inside_as_user() {
-        return;
-    }
-    let d = Daemon::start("");
+    let Some(d) = Daemon::inside_as_user("") else { return };
     ip("tuntap add several mode tap multi_queue");
     ip("tuntap add single mode tap");
     ip("tuntap add routed mode tun");
@@ -334,18 +286,13 @@ fn those_that_are_there() {
 /// Objective: frames for a TAP that is down do not count as drops; after the TAP is brought up, frames reach it.
 #[test]
 fn frames_for_a_down_tap_are_not_drops() {
-    if !inside_as_user() {
-        return;
-    }
-    let d = Daemon::start("");
-    let reply = d.call("port.attach", json!({"switch": "vale0", "port": "tap:nv0"}));
-    assert!(reply["error"].is_null(), "{reply}");
+    let Some(d) = Daemon::inside_as_user("") else { return };
+    attach(&d, "tap:nv0", json!({}));
     std::fs::write("/proc/sys/net/ipv6/conf/nv0/disable_ipv6", "1").unwrap();
     let out = || {
-        let shown = d.call("port.show", json!({"port": "vale0:nv0"}))["result"].take();
+        let shown = d.show("vale0:nv0");
         assert_eq!(shown["drops"].as_object().map_or(0, |drops| drops.len()), 0, "{shown}");
-        let ring = shown["rings"].as_array().unwrap().iter().find(|ring| ring["dir"] == "out").unwrap().clone();
-        [&ring["frames"], &ring["idle"]].map(|count| count.as_u64().unwrap())
+        ["frames", "idle"].map(|counter| sum(&shown, "out", counter))
     };
     let mut sender = d.open("vale0:sender").unwrap();
     for (state, idle) in [("down", 3), ("up", 3), ("down", 6)] {
@@ -363,10 +310,7 @@ fn frames_for_a_down_tap_are_not_drops() {
 /// the worker's time, but not almost all of it; after the sockets are closed, the TAP accepts all frames again.
 #[test]
 fn filtering_sockets_take_only_a_part_of_the_time() {
-    if !inside_as_user() {
-        return;
-    }
-    let d = Daemon::start("workers = 1");
+    let Some(d) = Daemon::inside_as_user("workers = 1") else { return };
     tap(&d, "t0", json!({}));
     beside_slow_frames(&d, "vale0:t0", || Listeners::at("t0", 100).unwrap());
 }

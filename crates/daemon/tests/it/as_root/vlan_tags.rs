@@ -9,8 +9,8 @@ use netvale_afxdp::iface::{Interface, TagOffload, driver, far_end, has_offload, 
 /// remove them; the far end of a veth is found if it is in the same namespace.
 #[test]
 fn drivers_are_told() {
-    if !rustix::process::geteuid().is_root() {
-        return netvale_harness::skip("making interfaces needs root");
+    if !common::is_root("making interfaces needs root") {
+        return;
     }
     if !common::inside(&["--net"]) {
         return;

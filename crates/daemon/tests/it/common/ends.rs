@@ -2,10 +2,12 @@
 #![allow(dead_code)]
 
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use netvale::{Interest, Port};
+use netvale_e1000::driver::CardDriverOptions;
 use netvale_e1000::driver::remote::SimulatedGuest;
 use netvale_port::Ingress;
 
@@ -66,6 +68,12 @@ impl End for Driver<'_> {
 /// An e1000 driver, and the frames that it has received.
 pub struct Card(pub SimulatedGuest, pub VecDeque<Vec<u8>>);
 
+impl Card {
+    pub fn new(path: &Path, options: CardDriverOptions) -> Card {
+        Card(SimulatedGuest::new(path, options).unwrap(), VecDeque::new())
+    }
+}
+
 impl End for Card {
     fn send(&mut self, frame: &[u8]) {
         send_from(&self.0, frame);
@@ -120,4 +128,37 @@ pub fn numbered(from: u8, number: u32) -> [u8; 60] {
     let mut frame = frame(255, from, 0);
     frame[14..18].copy_from_slice(&number.to_le_bytes());
     frame
+}
+
+/// Returns the number in a frame, which must be an unchanged frame of the sender `name`.
+fn number(name: u8, frame: &[u8]) -> u32 {
+    let number = u32::from_le_bytes(frame[14..18].try_into().unwrap());
+    assert_eq!(frame[..60], numbered(name, number), "a frame is not as it was sent");
+    number
+}
+
+/// Number of frames that have arrived repeatedly.
+#[derive(Default)]
+pub struct Again(pub u32);
+
+impl Again {
+    /// Sends a burst of frames of the sender `name`. All must arrive in order, except that earlier frames may arrive again.
+    pub fn burst(&mut self, name: u8, from: &mut dyn End, to: &mut dyn End, number_of_first: u32) {
+        let all = number_of_first..number_of_first + BURST;
+        all.clone().for_each(|n| from.send(&numbered(name, n)));
+        let mut next = all.start;
+        while next < all.end {
+            until("it arrives", || !from.push() || to.is_coming());
+            let n = number(name, &to.receive());
+            assert!(n <= next, "frame {next} is lost: {n} came");
+            self.0 += u32::from(n < next);
+            next = next.max(n + 1);
+        }
+    }
+
+    /// Sends a burst of frames in each direction.
+    pub fn both_ways(&mut self, one: &mut dyn End, other: &mut dyn End, number_of_first: u32) {
+        self.burst(1, one, other, number_of_first);
+        self.burst(2, other, one, number_of_first);
+    }
 }

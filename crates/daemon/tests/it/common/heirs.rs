@@ -1,14 +1,11 @@
 //! Replaces a daemon by a successor while frames pass, which must not be affected.
 
 use std::net::UdpSocket;
-use std::os::fd::{AsFd, OwnedFd};
-use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use netvale::{Interest, Port};
-use netvale_control::attach::{AttachReply, REPLY_LEN};
-use netvale_control::succession::{Succession, VERSION};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, socket_with};
+use netvale_control::succession::Succession;
+use netvale_harness::Pretender;
 
 use super::{Daemon, LIMIT, ip, until};
 
@@ -23,40 +20,33 @@ impl Daemon {
     /// Acts as a successor that closes the connection after the last item, so that the daemon resumes. On a busy
     /// machine, the daemon may refuse the request instead.
     pub fn is_robbed(&self) {
-        let fd = successor(self);
-        let mut bytes = vec![0; 1 << 17];
-        rustix::net::send(&fd, &Succession::Begin.encode(), SendFlags::NOSIGNAL).unwrap();
-        loop {
-            assert!(netvale_mem::notify::nap(fd.as_fd(), LIMIT), "nothing comes");
-            // This closes the descriptors, as if the process had ended.
-            let got = netvale_fdio::receive(&fd, &mut bytes, RecvFlags::empty()).unwrap().bytes;
-            assert!(got > 0, "the daemon hung up");
-            let said = String::from_utf8_lossy(&bytes[..got]);
-            if said.ends_with("\"end\"") || said.contains("\"failed\"") {
-                return;
-            }
+        let pretender = Pretender::admitted(self.dir()).unwrap();
+        pretender.say(&Succession::Begin.encode()).unwrap();
+        let mut is_over = false;
+        while !is_over {
+            let said = pretender.hear().expect("the daemon says more");
+            let said = String::from_utf8_lossy(&said);
+            is_over = said.ends_with("\"end\"") || said.contains("\"failed\"");
         }
     }
 }
 
-/// Creates the connection of an accepted successor.
-fn successor(d: &Daemon) -> OwnedFd {
-    let address = SocketAddrUnix::new(d.path("attach.sock")).unwrap();
-    let fd = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
-    rustix::net::connect(&fd, &address).unwrap();
-    rustix::net::send(&fd, &Succession::Hello(VERSION).encode(), SendFlags::NOSIGNAL).unwrap();
-    let mut reply = [0; REPLY_LEN];
-    let (got, _) = rustix::net::recv(&fd, &mut reply, RecvFlags::empty()).unwrap();
-    assert_eq!(AttachReply::decode(&reply[..got]).unwrap().status, 0);
-    fd
-}
-
-/// Brings an interface up, and gives it an address and a neighbour at the far end.
+/// Brings an interface up, and gives it an address and a neighbour at the far end. Without IPv6, the stack itself sends
+/// no multicasts, so that tests see only their own frames.
 pub fn address(name: &str) {
     std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1").unwrap();
     ip(&format!("addr add 10.9.0.1/24 dev {name}"));
     ip(&format!("link set {name} up"));
     ip(&format!("neigh add {PEER} lladdr 02:00:00:00:00:02 dev {name}"));
+}
+
+/// Creates a cable whose far end belongs to the stack. Offloads are off at that end, so that the stack completes its
+/// frames itself.
+pub fn cable_to_the_stack(queues: u32) {
+    super::cable("nva", "nvb", queues);
+    let quiet = std::process::Command::new("ethtool").args(["-K", "nvb", "tx", "off", "gso", "off"]).output().unwrap();
+    assert!(quiet.status.success(), "{quiet:?}");
+    address("nvb");
 }
 
 /// Returns the answer to a UDP frame: the frame with source and destination swapped, which leaves the checksums valid.
@@ -76,56 +66,83 @@ pub fn number(frame: &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.try_into().ok()?))
 }
 
+/// Numbered datagrams that the stack sends to a port, which returns each datagram.
+pub struct PingPong {
+    socket: UdpSocket,
+    pub sent: u64,
+    there: u64,
+    pub back: u64,
+    pub came: Came,
+    last: Instant,
+}
+
+/// Numbers of datagrams that arrived repeatedly at the port (`there`) and at the stack (`back`), and of missing
+/// datagrams.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Came {
+    pub there: u64,
+    pub back: u64,
+    pub missing: u64,
+}
+
+impl PingPong {
+    pub fn new() -> PingPong {
+        let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
+        socket.connect((PEER, 9)).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        PingPong { socket, sent: 0, there: 0, back: 0, came: Came::default(), last: Instant::now() }
+    }
+
+    /// Sends a datagram if `more` is set and few are in flight. Forwards the datagrams that have arrived.
+    pub fn round(&mut self, port: &mut Port, more: bool) {
+        // The rate is moderate, and the first datagrams are sent one by one: a TAP with several queues moves a flow to
+        // the queue on which the answers arrive, where its frames could overtake frames that still wait in another
+        // queue.
+        let window = if self.back < ONE_BY_ONE { 1 } else { WINDOW };
+        if more && self.sent < self.back + window && self.socket.send(&self.sent.to_le_bytes()).is_ok() {
+            self.sent += 1;
+        }
+        let mut place = vec![0; 4096];
+        port.wait(Interest::Rx, Some(Duration::from_micros(300))).unwrap();
+        while let Some(n) = port.rx()[0].recv(&mut place) {
+            let Some(got) = number(&place[..n]) else { continue };
+            self.came.missing += got.saturating_sub(self.there);
+            self.came.there += u64::from(got < self.there);
+            self.there = self.there.max(got + 1);
+            self.last = Instant::now();
+            until("room", || {
+                port.tx()[0].sync();
+                port.tx()[0].send(&answer(&place[..n]))
+            });
+        }
+        port.sync();
+        while let Ok(n) = self.socket.recv(&mut place) {
+            let got = u64::from_le_bytes(place[..n].try_into().unwrap());
+            self.came.missing += got.saturating_sub(self.back);
+            self.came.back += u64::from(got < self.back);
+            self.back = self.back.max(got + 1);
+            self.last = Instant::now();
+        }
+        let PingPong { sent, there, back, .. } = self;
+        assert!(self.last.elapsed() < LIMIT, "{sent} sent, {there} there, {back} back");
+    }
+}
+
 /// Sends numbered datagrams from the stack to `port`, which returns each datagram, while `during` runs on another
 /// thread, and for a while afterwards. All datagrams must arrive once and in order in both directions. Returns the
 /// number of datagrams.
 pub fn ping_pong(port: &mut Port, during: impl FnOnce() + Send) -> u64 {
-    let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
-    socket.connect((PEER, 9)).unwrap();
-    socket.set_nonblocking(true).unwrap();
+    let mut all = PingPong::new();
     std::thread::scope(|scope| {
         let other = scope.spawn(during);
-        rounds(&socket, port, &other)
-    })
-}
-
-fn rounds(socket: &UdpSocket, port: &mut Port, during: &ScopedJoinHandle<'_, ()>) -> u64 {
-    let mut sent = 0u64;
-    let mut there = 0u64;
-    let mut back = 0u64;
-    let mut last = Instant::now();
-    let mut more = 500;
-    let mut place = vec![0; 4096];
-    while more > 0 || back < sent {
-        if during.is_finished() && more > 0 {
-            more -= 1;
-        }
-        // The rate is moderate, and the first datagrams are sent one by one: a TAP with several queues moves a flow to
-        // the queue on which the answers arrive, where its frames could overtake frames that still wait in another
-        // queue.
-        let window = if back < ONE_BY_ONE { 1 } else { WINDOW };
-        if more > 0 && sent < back + window && socket.send(&sent.to_le_bytes()).is_ok() {
-            sent += 1;
-        }
-        port.wait(Interest::Rx, Some(Duration::from_micros(300))).unwrap();
-        while let Some(n) = port.rx()[0].recv(&mut place) {
-            if let Some(got) = number(&place[..n]) {
-                assert_eq!(got, there, "on the way there");
-                there += 1;
-                last = Instant::now();
-                until("room", || {
-                    port.tx()[0].sync();
-                    port.tx()[0].send(&answer(&place[..n]))
-                });
+        let mut more = 500;
+        while more > 0 || all.back < all.sent {
+            if other.is_finished() && more > 0 {
+                more -= 1;
             }
+            all.round(port, more > 0);
+            assert_eq!(all.came, Came::default(), "{} there, {} back", all.there, all.back);
         }
-        port.sync();
-        while let Ok(n) = socket.recv(&mut place) {
-            assert_eq!(place[..n], back.to_le_bytes(), "on the way back");
-            back += 1;
-            last = Instant::now();
-        }
-        assert!(last.elapsed() < LIMIT, "{sent} sent, {there} there, {back} back");
-    }
-    back
+    });
+    all.back
 }

@@ -48,6 +48,26 @@ impl Daemon {
         Daemon::start_with(dir, more, &[(DAEMON_UID, uid.into())])
     }
 
+    /// Starts a daemon inside [`inside_as_root`]; `None` in the process outside.
+    pub fn inside_as_root(more: &str) -> Option<Daemon> {
+        inside_as_root().then(|| Daemon::start(more))
+    }
+
+    /// Starts a daemon inside [`inside_as_user`]; `None` in the process outside.
+    pub fn inside_as_user(more: &str) -> Option<Daemon> {
+        inside_as_user().then(|| Daemon::start(more))
+    }
+
+    /// Starts a daemon inside [`inside_with_xdp`], and creates the cable from `nva` to `nvb`; `None` in the process
+    /// outside.
+    pub fn with_cable(more: &str, queues: u32) -> Option<Daemon> {
+        inside_with_xdp().then(|| {
+            let d = Daemon::start(more);
+            cable("nva", "nvb", queues);
+            d
+        })
+    }
+
     /// Tries to start a daemon with these lines of configuration, which must fail. Returns the error.
     pub fn refused(more: &str) -> String {
         let dir = folder();
@@ -136,8 +156,51 @@ impl Daemon {
         Port::open_with(name, &self.options())
     }
 
+    /// Opens several ports.
+    #[track_caller]
+    pub fn opened<const N: usize>(&self, names: [&str; N]) -> [Port; N] {
+        names.map(|name| self.open(name).unwrap_or_else(|why| panic!("{name}: {why}")))
+    }
+
     pub fn call(&self, method: &str, params: Value) -> Value {
         self.0.call(method, &params).unwrap()
+    }
+
+    /// Returns what `port.show` reports about a port; null if there is no such port.
+    pub fn show(&self, port: &str) -> Value {
+        self.call("port.show", json!({"port": port}))["result"].take()
+    }
+
+    pub fn notes(&self, port: &str) -> String {
+        self.show(port)["notes"].to_string()
+    }
+
+    /// Returns the exported file. Applying this file must change nothing, and find `unchanged` ports.
+    #[track_caller]
+    pub fn exports(&self, unchanged: usize) -> String {
+        let text = self.call("config.export", json!({}))["result"]["text"].as_str().unwrap().to_owned();
+        let again = self.call("config.apply", json!({"text": text}))["result"].take();
+        assert_eq!((&again["changes"], &again["unchanged"]), (&json!([]), &json!(unchanged)), "{text}");
+        text
+    }
+
+    /// Returns the removed ports, each with the reason.
+    pub fn evicted(&self) -> Value {
+        self.call("port.evicted", json!({}))["result"].take()
+    }
+
+    /// Sets policies of a port.
+    #[track_caller]
+    pub fn set(&self, port: &str, policies: Value) {
+        let reply = self.call("port.set", json!({"port": port, "set": policies}));
+        assert!(reply["error"].is_null(), "{reply}");
+    }
+
+    /// Detaches a port from `vale0`.
+    #[track_caller]
+    pub fn detach(&self, port: &str) {
+        let reply = self.call("port.detach", json!({"switch": "vale0", "port": port}));
+        assert!(reply["error"].is_null(), "{reply}");
     }
 
     pub fn ports(&self) -> Vec<String> {
@@ -243,11 +306,20 @@ pub fn frame(to: u8, from: u8, tag: u8) -> [u8; 60] {
     f
 }
 
+#[track_caller]
 pub fn send(port: &mut Port, frame: &[u8]) {
     assert!(port.tx()[0].send(frame));
     port.tx()[0].sync();
 }
 
+/// Sends a frame, which must be the next frame that `to` receives.
+#[track_caller]
+pub fn crosses(from: &mut Port, to: &mut Port, frame: &[u8]) {
+    send(from, frame);
+    assert_eq!(receive(to), frame);
+}
+
+#[track_caller]
 pub fn receive(port: &mut Port) -> Vec<u8> {
     assert!(port.wait(Interest::Rx, Some(LIMIT)).unwrap(), "no frame came");
     let mut frame = [0; 4096];
@@ -277,6 +349,20 @@ pub fn inside_as_root() -> bool {
         return false;
     }
     inside(&["--net"])
+}
+
+/// Like [`inside`] as root, in a network namespace. If this process is not root, reports *skipped*.
+pub fn inside_with_xdp() -> bool {
+    is_root("XDP programs need root") && inside(&["--net"])
+}
+
+/// Whether this process is root. If not, reports *skipped* with the reason `why`.
+pub fn is_root(why: &str) -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        netvale_harness::skip(why);
+    }
+    is_root
 }
 
 /// Like [`inside`] as any user, in a network namespace. If the right to create a namespace is missing, or there are no
@@ -345,6 +431,20 @@ pub fn stats(d: &Daemon) -> Value {
 /// Returns the number of frames on a port's rings, `in` or `out`.
 pub fn passed(port: &Value, way: &str) -> u64 {
     port[way].as_array().unwrap().iter().map(|ring| ring["frames"].as_u64().unwrap()).sum()
+}
+
+/// Returns the sum of a counter over the rings of a port in that direction, `in` or `out`.
+pub fn sum(shown: &Value, dir: &str, counter: &str) -> u64 {
+    let rings = shown["rings"].as_array().unwrap().iter().filter(|ring| ring["dir"] == dir);
+    rings.map(|ring| ring[counter].as_u64().unwrap()).sum()
+}
+
+/// Returns the next pseudo-random number (xorshift).
+pub fn noise(state: &mut u64) -> u32 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    (*state >> 16) as u32
 }
 
 /// Waits until the only worker is idle and asleep.

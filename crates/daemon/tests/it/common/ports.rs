@@ -10,22 +10,17 @@ use serde_json::{Value, json};
 
 use super::{Daemon, frame, receive, send, until};
 
-pub fn attach(d: &Daemon, port: &str, options: Value) {
-    let reply = d.call("port.attach", json!({"switch": "vale0", "port": port, "options": options}));
+/// Attaches a port to `vale0`. Returns the result.
+#[track_caller]
+pub fn attach(d: &Daemon, port: &str, options: Value) -> Value {
+    let mut reply = d.call("port.attach", json!({"switch": "vale0", "port": port, "options": options}));
     assert!(reply["error"].is_null(), "{reply}");
+    reply["result"].take()
 }
 
 /// Opens a port that has room for all frames that may arrive together.
 pub fn open(d: &Daemon, name: &str) -> Port {
     Port::open_with(name, &Options { slots: 1024, ..d.options() }).unwrap()
-}
-
-pub fn show(d: &Daemon, port: &str) -> Value {
-    d.call("port.show", json!({"port": port}))["result"].take()
-}
-
-pub fn notes(d: &Daemon, port: &str) -> String {
-    show(d, port)["notes"].to_string()
 }
 
 /// Attaches a device of `kind` for a guest. Returns the path of the device's socket.
@@ -37,8 +32,7 @@ pub fn attach_guest(d: &Daemon, kind: &str, options: Value) -> std::path::PathBu
 pub fn attach_device(d: &Daemon, kind: &str, name: &str, mut options: Value) -> std::path::PathBuf {
     let path = d.path(&format!("{name}.sock"));
     options["name"] = json!(name);
-    attach(d, &format!("{kind}:{}", path.display()), options);
-    assert_eq!(show(d, &format!("vale0:{name}"))["kind"], kind);
+    assert_eq!(attach(d, &format!("{kind}:{}", path.display()), options)["kind"], kind);
     path
 }
 
@@ -71,7 +65,7 @@ pub fn numbers(path: &Path) -> Vec<u32> {
 pub fn beside_slow_frames(d: &Daemon, port: &str, listeners: impl FnOnce() -> Listeners) {
     let mut others = ["vale1:a", "vale1:b"].map(|name| d.open(name).unwrap());
     let mut sender = d.open("vale0:s").unwrap();
-    let dropped = || show(d, port)["drops"]["device"].as_u64().unwrap_or_default();
+    let dropped = || d.show(port)["drops"]["device"].as_u64().unwrap_or_default();
     let before = trips(&mut others, &mut sender);
     assert_eq!(dropped(), 0, "beside {before} round trips");
     let listeners = listeners();

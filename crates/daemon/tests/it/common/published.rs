@@ -54,7 +54,7 @@ const HEAD: usize = 0;
 /// Index of the word with the application's `cur` in the application's half of a status block.
 const CUR: usize = 1;
 /// Index of the word with the host's `hwtail` in the host's half of a status block.
-const TAIL: usize = 1;
+pub const TAIL: usize = 1;
 /// Index of the word that tells whether the application needs interrupts, in the application's half of a status block,
 /// or whether the host needs kicks, in the host's half.
 const NEED_KICK: usize = 2;
@@ -65,7 +65,7 @@ fn atok(ring: usize, word: usize) -> usize {
 }
 
 /// Returns the index, in the guest's memory, of a word in the host's half of a ring's status block.
-fn ktoa(ring: usize, word: usize) -> usize {
+pub fn ktoa(ring: usize, word: usize) -> usize {
     atok(ring, word) + 1024
 }
 
@@ -94,6 +94,13 @@ fn read(client: &mut vfio_user::Client, at: u64) -> u32 {
     u32::from_le_bytes(value)
 }
 
+/// Creates the guest's memory, and maps it for the device.
+fn guest_memory(client: &mut vfio_user::Client) -> Words {
+    let (file, map, _) = sealed_memfd("guest", GUEST_BYTES, PageKind::Ordinary).unwrap();
+    client.dma_map(0, GUEST_AT, GUEST_BYTES, file.as_raw_fd()).unwrap();
+    Words::new(&Arc::new(map), 0, (GUEST_BYTES / 4) as usize).unwrap()
+}
+
 impl Plugged {
     /// Connects to the devices of the port on socket `path`.
     pub fn new(path: &Path) -> Plugged {
@@ -101,19 +108,12 @@ impl Plugged {
         let mut memory_path = path.as_os_str().to_owned();
         memory_path.push(".mem");
         let mut memory = vfio_user::Client::new(Path::new(&memory_path)).unwrap();
-        let (file, map, _) = sealed_memfd("guest", GUEST_BYTES, PageKind::Ordinary).unwrap();
-        client.dma_map(0, GUEST_AT, GUEST_BYTES, file.as_raw_fd()).unwrap();
+        let ram = guest_memory(&mut client);
         let size = u64::from(read(&mut memory, 0)) | u64::from(read(&mut memory, 4)) << 32;
         assert_eq!(memory.region(1).unwrap().size, size);
         let file = memory.region(1).unwrap().file_offset.as_ref().unwrap().file().try_clone().unwrap();
         let netmap = Arc::new(Mapping::map(file.as_fd(), size as usize).unwrap());
-        Plugged {
-            ram: Words::new(&Arc::new(map), 0, (GUEST_BYTES / 4) as usize).unwrap(),
-            netmap: Words::new(&netmap, 0, netmap.len() / 4).unwrap(),
-            client,
-            memory,
-            vectors: Vec::new(),
-        }
+        Plugged { ram, netmap: Words::new(&netmap, 0, netmap.len() / 4).unwrap(), client, memory, vectors: Vec::new() }
     }
 
     /// Maps other memory at the same address, as behind an IOMMU. Before that, unmaps the whole address space, in
@@ -121,9 +121,7 @@ impl Plugged {
     pub fn remap(&mut self) {
         self.client.dma_unmap(0, 1 << 31).unwrap();
         self.client.dma_unmap(1 << 31, (1 << 63) - (1 << 31)).unwrap();
-        let (file, map, _) = sealed_memfd("guest", GUEST_BYTES, PageKind::Ordinary).unwrap();
-        self.client.dma_map(0, GUEST_AT, GUEST_BYTES, file.as_raw_fd()).unwrap();
-        self.ram = Words::new(&Arc::new(map), 0, (GUEST_BYTES / 4) as usize).unwrap();
+        self.ram = guest_memory(&mut self.client);
     }
 
     /// Returns the driver's interrupts, one for each vector.
@@ -298,9 +296,8 @@ impl<'a> Driver<'a> {
     }
 
     /// Unloads the driver.
-    pub fn remove(self) {
-        self.plugged.set(reg::CONTROL, 2);
-        assert_eq!(self.plugged.register(reg::CONTROL), 0);
+    pub fn remove(mut self) {
+        self.close();
         self.plugged.set_csb(0, 0);
     }
 
@@ -351,6 +348,11 @@ impl<'a> Driver<'a> {
     fn buffer(&self, ring: usize, slot: u32) -> usize {
         let index = self.plugged.netmap.load(ring + SLOTS + 4 * slot as usize);
         (self.buffers.0 + index * self.buffers.1) as usize / 4
+    }
+
+    /// Returns the first word of the buffer in the first slot of ring `k`.
+    pub fn first_word(&self, k: usize) -> u32 {
+        self.plugged.netmap.load(self.buffer(self.krings[k].ring, 0))
     }
 
     /// Sends a frame. If headers are in use, an empty header precedes the frame.

@@ -3,11 +3,12 @@
 
 use std::fs::{Permissions, set_permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::Path;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::Daemon;
+use super::{Daemon, is_root};
 
 pub use netvale_harness::attacks::as_user;
 
@@ -18,6 +19,19 @@ pub fn become_user(uid: u32) {
         libc::setgroups(0, std::ptr::null()) | libc::setresgid(uid, uid, uid) | libc::setresuid(uid, uid, uid)
     };
     assert_eq!(done, 0, "cannot become user {uid}");
+}
+
+/// Sets the owner and the permissions of a file or folder.
+pub fn open_to(path: &Path, owner: u32, mode: u32) {
+    chown(path, Some(owner), Some(owner)).unwrap();
+    set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
+
+/// Creates a folder that belongs to user `owner`.
+pub fn folder_of(owner: u32, mode: u32) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    open_to(folder.path(), owner, mode);
+    folder
 }
 
 /// A user whose captures have a quota of 2 MiB, and the daemon that enforces the quota.
@@ -31,15 +45,10 @@ impl Captures {
     /// Starts the daemon by `start`, which gets the daemon's folder and configuration. Starts two captures, and ends
     /// the first. If this process is not root, reports *skipped*.
     pub fn two(user: u32, start: impl FnOnce(TempDir, &str) -> Daemon) -> Option<Captures> {
-        if !rustix::process::geteuid().is_root() {
-            netvale_harness::skip("needs root, to be two users");
+        if !is_root("needs root, to be two users") {
             return None;
         }
-        let [dir, folder] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-        for (path, owner, mode) in [(dir.path(), 0, 0o755), (folder.path(), user, 0o777)] {
-            set_permissions(path, Permissions::from_mode(mode)).unwrap();
-            chown(path, Some(owner), Some(owner)).unwrap();
-        }
+        let [dir, folder] = [folder_of(0, 0o755), folder_of(user, 0o777)];
         let more = format!(
             "sandbox = true\nallow_dirs = [{:?}]\n[switch]\nshared = ['*']\n[sockets]\nmode = '0666'\n[quota]\n\
              captures_mib = 2",

@@ -271,8 +271,7 @@ struct Bystanders {
 
 impl Bystanders {
     fn start(d: &Daemon) -> Bystanders {
-        let mut a = d.open("vale0:a").unwrap();
-        let mut b = d.open("vale0:b").unwrap();
+        let [mut a, mut b] = d.opened(["vale0:a", "vale0:b"]);
         let over = Arc::<AtomicBool>::default();
         let passed = Arc::<AtomicU64>::default();
         let ends = Arc::clone(&over);

@@ -12,7 +12,7 @@ use netvale_mem::words::Words;
 use serde_json::json;
 
 use super::engine::{Peer, State, frames_at, offer, say, socket_in, traffic};
-use crate::common::Daemon;
+use crate::common::{Daemon, ports};
 
 /// A hypervisor with a ptnet guest.
 pub struct Ivshmem {
@@ -68,8 +68,7 @@ impl Peer for Ivshmem {
 pub fn attach(d: &Daemon, kind: &str, socket: &str, mut options: serde_json::Value) {
     options["name"] = json!("victim");
     let port = format!("{kind}:{}", socket_in(d.dir(), socket).display());
-    let reply = d.call("port.attach", json!({"switch": "vale0", "port": port, "options": options}));
-    assert_eq!(reply["result"]["kind"], kind, "{reply}");
+    assert_eq!(ports::attach(d, &port, options)["kind"], kind);
 }
 
 impl Ivshmem {

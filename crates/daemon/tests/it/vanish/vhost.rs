@@ -15,6 +15,7 @@ use rustix::io::{pread, pwrite};
 use serde_json::json;
 
 use super::engine::{Peer, State, say, socket_in, traffic};
+use super::ptnet::attach;
 use crate::common::{Daemon, until};
 
 const SIZE: u64 = 0x1_0000;
@@ -108,11 +109,7 @@ impl<const LISTENS: bool> Peer for Vmm<LISTENS> {
     ];
 
     fn attach(d: &Daemon) {
-        let path = socket_in(d.dir(), Self::NAME);
-        let options = json!({"name": "victim", "client": LISTENS});
-        let port = format!("vhost:{}", path.display());
-        let reply = d.call("port.attach", json!({"switch": "vale0", "port": port, "options": options}));
-        assert_eq!(reply["result"]["kind"], "vhost", "{reply}");
+        attach(d, "vhost", Self::NAME, json!({"client": LISTENS}));
     }
 
     fn new(dir: &Path) -> Self {

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use guest::{Guest, Nic, image};
 use netvale_harness::net::NamespaceHost;
-use runtime::{Runtime, can_run, finish, inside, path, start};
+use runtime::{Runtime, finish, inside, path, start};
 use serde_json::{Value, json};
 use up::until;
 
@@ -24,11 +24,8 @@ fn code(error: Result<Value, Value>) -> u64 {
 /// runtime requests, reach each other, pass CHECK, and are removed; a second DEL succeeds.
 #[test]
 fn containers_reach_each_other_and_are_removed() {
-    if !can_run() {
-        return;
-    }
     for version in ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
-        let r = Runtime::new();
+        let Some(r) = Runtime::start() else { return };
         let one = NamespaceHost::new().unwrap();
         let two = NamespaceHost::new().unwrap();
         let more =
@@ -71,11 +68,8 @@ fn containers_reach_each_other_and_are_removed() {
 /// either name, ports are made, checked and removed.
 #[test]
 fn the_bridge_has_any_name() {
-    if !can_run() {
-        return;
-    }
     for (bridge, switch) in [("cni0", "cni0"), ("br-lab.1", "br-lab.1"), ("valecni0", "cni0")] {
-        let r = Runtime::new();
+        let Some(r) = Runtime::start() else { return };
         r.up.must(&["attach", switch, "beside"]);
         let one = NamespaceHost::new().unwrap();
         let mut config = r.config("1.1.0", "10.1.0.2/24", &json!({"bridge": bridge}));
@@ -94,10 +88,7 @@ fn the_bridge_has_any_name() {
 /// applies to a virtual machine's port; invalid options are refused and leave nothing behind.
 #[test]
 fn containers_have_the_policies_of_their_network() {
-    if !can_run() {
-        return;
-    }
-    let r = Runtime::new();
+    let Some(r) = Runtime::start() else { return };
     let hosts: Vec<NamespaceHost> = (0..3).map(|_| NamespaceHost::new().unwrap()).collect();
     let vlan = json!({"vlan": 10, "guard": "ip,arp", "macspoofchk": true,
         "runtimeConfig": {"bandwidth": {"ingressRate": 80_000_000, "ingressBurst": 8_000_000}}});
@@ -142,10 +133,7 @@ fn containers_have_the_policies_of_their_network() {
 /// container on another network, or with another interface, gets another port.
 #[test]
 fn a_second_add_is_an_error() {
-    if !can_run() {
-        return;
-    }
-    let r = Runtime::new();
+    let Some(r) = Runtime::start() else { return };
     let one = NamespaceHost::new().unwrap();
     let config = r.config("1.0.0", "10.1.0.2/24", &json!({}));
     r.run("ADD", "one", &path(&one), &config).unwrap();
@@ -164,10 +152,7 @@ fn a_second_add_is_an_error() {
 /// plugin is passed on unchanged.
 #[test]
 fn a_failed_add_leaves_nothing() {
-    if !can_run() {
-        return;
-    }
-    let r = Runtime::new();
+    let Some(r) = Runtime::start() else { return };
     let one = NamespaceHost::new().unwrap();
     for (address, expected) in [("fail", 111), ("nonsense", 6), ("10.1.0.2", 6), ("10.1.0.2/24", 103)] {
         // In the last configuration, the gateway is outside the interface's subnet.
@@ -195,10 +180,7 @@ fn a_failed_add_leaves_nothing() {
 /// Objective: when a container ends, its port is removed; a later DEL succeeds nevertheless.
 #[test]
 fn a_container_that_ends_takes_its_port_along() {
-    if !can_run() {
-        return;
-    }
-    let r = Runtime::new();
+    let Some(r) = Runtime::start() else { return };
     let one = NamespaceHost::new().unwrap();
     let config = r.config("1.0.0", "10.1.0.2/24", &json!({}));
     let place = path(&one);
@@ -212,10 +194,7 @@ fn a_container_that_ends_takes_its_port_along() {
 /// Objective: any malformed input yields an error with its code, and nothing is made.
 #[test]
 fn nonsense_is_answered_by_an_error() {
-    if !can_run() {
-        return;
-    }
-    let r = Runtime::new();
+    let Some(r) = Runtime::start() else { return };
     let one = NamespaceHost::new().unwrap();
     let place = path(&one);
     let raw = |input: &[u8]| code(finish(start(&mut r.command("ADD", "one", &place), input)));
@@ -258,10 +237,7 @@ fn nonsense_is_answered_by_an_error() {
 /// GC removes no port of other containers or networks.
 #[test]
 fn killed_at_any_time() {
-    if !can_run() {
-        return;
-    }
-    let r = Runtime::new();
+    let Some(r) = Runtime::start() else { return };
     let one = NamespaceHost::new().unwrap();
     let other = NamespaceHost::new().unwrap();
     let config = r.config("1.1.0", "10.1.0.2/24", &json!({}));
@@ -303,10 +279,7 @@ fn killed_at_any_time() {
 /// Objective: STATUS reports whether a daemon answers.
 #[test]
 fn status_says_whether_a_daemon_answers() {
-    if !can_run() {
-        return;
-    }
-    let r = Runtime::new();
+    let Some(r) = Runtime::start() else { return };
     let config = r.config("1.1.0", "10.1.0.2/24", &json!({}));
     assert_eq!(r.run("STATUS", "", "", &config), Ok(Value::Null));
     let nobody = r.config("1.1.0", "10.1.0.2/24", &json!({"runDir": r.dir.path()}));
@@ -317,10 +290,7 @@ fn status_says_whether_a_daemon_answers() {
 /// GC removes.
 #[test]
 fn a_virtual_machine_pod_gets_a_socket() {
-    if !can_run() {
-        return;
-    }
-    let r = Runtime::new();
+    let Some(r) = Runtime::start() else { return };
     let one = NamespaceHost::new().unwrap();
     let kata = r.dir.path().join("one.json");
     let more = json!({"mode": "vhostuser", "mtu": 1450, "kataDir": r.dir.path()});
@@ -346,11 +316,8 @@ fn a_virtual_machine_pod_gets_a_socket() {
 /// Objective: a container and a virtual machine on the same switch reach each other.
 #[test]
 fn container_and_guest_reach_each_other() {
-    if !can_run() {
-        return;
-    }
     let Some(image) = image() else { return };
-    let r = Runtime::new();
+    let Some(r) = Runtime::start() else { return };
     let one = NamespaceHost::new().unwrap();
     let socket = r.up.path("vm.sock");
     common::stdout(&r.up.run(&format!("attach vale0 vhost:{}", socket.display())));
@@ -369,14 +336,11 @@ ping -c 3 -i 0.2 10.1.0.2 && echo reached
 #[test]
 fn host_local_gets_its_addresses_back() {
     const FOLDER: &str = "/usr/lib/cni";
-    if !can_run() {
-        return;
-    }
     if !std::path::Path::new(FOLDER).join("host-local").exists() {
         netvale_harness::skip("host-local is missing (Debian: containernetworking-plugins)");
         return;
     }
-    let r = Runtime::new();
+    let Some(r) = Runtime::start() else { return };
     let one = NamespaceHost::new().unwrap();
     let ipam = json!({"type": "host-local", "subnet": "10.1.0.0/24", "dataDir": r.dir.path().join("data"),
         "routes": [{"dst": "0.0.0.0/0"}]});

@@ -1,6 +1,6 @@
 //! A TCP connection over a switch whose daemon, in its sandbox, is replaced repeatedly.
 
-use std::process::Command;
+use crate::common;
 
 /// The connection runs from this namespace through a TAP, the switch and a network interface to another namespace.
 /// Unlike a real interface, a veth leaves checksums to the receiver; the script disables that offload.
@@ -49,20 +49,11 @@ cat "$dir/client"
 /// Runs the script, with iperf3 in the direction `direction`. Returns the number of bytes received; `None` if the test
 /// cannot run here.
 fn run(direction: &str) -> Option<u64> {
-    for program in ["busybox", "ethtool", "nsenter", "iperf3", "ss"] {
-        let dirs = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin:/bin";
-        if !std::env::split_paths(&dirs).any(|d| d.join(program).exists()) {
-            netvale_harness::skip(&format!("{program} is not installed"));
-            return None;
-        }
+    if !common::has(&["busybox", "ethtool", "nsenter", "iperf3", "ss"]) {
+        return None;
     }
     let dir = tempfile::tempdir().expect("a folder");
-    let mut command = Command::new("timeout");
-    command.args(["200", "unshare", "-n", "sh", "-ec", SCRIPT]).env("direction", direction);
-    command.env("netvale", netvale_system_tests::netvale()).env("dir", dir.path()).env_remove("NETVALE_RUN_DIR");
-    let output = command.output().expect("unshare runs");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{text}");
+    let text = common::script("200", SCRIPT, dir.path(), &[("direction", direction)]);
     let (count, json) = text.split_once('\n').expect("two parts");
     assert_eq!(count, "5", "{text}");
     let report: serde_json::Value = serde_json::from_str(&json[..=json.rfind('}').expect("JSON")]).expect("JSON");
@@ -75,8 +66,7 @@ fn run(direction: &str) -> Option<u64> {
 /// replace one another.
 #[test]
 fn tcp_lives_on() {
-    if !rustix::process::geteuid().is_root() {
-        netvale_harness::skip("XDP programs need root");
+    if !common::is_root("XDP programs need root") {
         return;
     }
     for direction in ["", "-R"] {

@@ -7,35 +7,29 @@ use crate::common::traffic;
 use crate::common::up;
 
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
 use common::{stderr, stdout};
 use responder::PortThread;
 use traffic::{Peer, datagram, write_pcap};
 use up::{Guarded, Up};
 
-/// Returns whether a program is installed; if not, reports that the test is skipped.
-fn has(program: &str) -> bool {
-    let dirs = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
-    let found = std::env::split_paths(&dirs).any(|d| d.join(program).exists());
-    if !found {
-        netvale_harness::skip(&format!("{program} is not installed"));
-    }
-    found
+/// Starts a daemon; `None` if the program is not installed.
+fn up_for(program: &str) -> Option<Up> {
+    common::has(&[program]).then(|| Up::start(&[]))
 }
 
 /// Returns the command `netvale run -- LINE`, from blank-separated words.
 fn under_run(up: &Up, line: &str) -> Command {
-    let mut command = up.command(["run", "--lib-dir"]);
-    command.arg(netvale_system_tests::programs()).arg("--").args(line.split(' '));
+    let mut command = up.preload();
+    command.args(line.split(' '));
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
     command.env("PATH", path);
     command
 }
 
 fn start(up: &Up, line: &str) -> Guarded {
-    let mut command = under_run(up, line);
-    Guarded(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts").into())
+    Guarded::start(&mut under_run(up, line))
 }
 
 /// Runs a sniffer on vale0:cap, sends `frames` to it, and waits until the sniffer ends.
@@ -64,10 +58,7 @@ fn read_back(file: &PathBuf) -> String {
 /// Objective: tcpdump captures on a port, its filter applies to each frame, and the file has whole frames.
 #[test]
 fn tcpdump_captures_whole_frames() {
-    if !has("tcpdump") {
-        return;
-    }
-    let up = Up::start(&[]);
+    let Some(up) = up_for("tcpdump") else { return };
     let file = up.path("out.pcap");
     let line = format!("tcpdump -Z root -ni vale0:cap -c 20 -w {} udp port 49002", file.display());
     let output = sniff(&up, &line, &mixed());
@@ -81,10 +72,7 @@ fn tcpdump_captures_whole_frames() {
 /// Objective: tcpdump prints the frames that it receives, with nanoseconds and a short snapshot length.
 #[test]
 fn tcpdump_prints_what_it_hears() {
-    if !has("tcpdump") {
-        return;
-    }
-    let up = Up::start(&[]);
+    let Some(up) = up_for("tcpdump") else { return };
     let line = "tcpdump -nli vale0:cap --nano -s 60 -c 5 udp port 49001";
     let text = stdout(&sniff(&up, line, &mixed()));
     assert_eq!(text.lines().count(), 5, "{text}");
@@ -95,10 +83,7 @@ fn tcpdump_prints_what_it_hears() {
 /// Objective: a monitor, opened like an interface, shows the frames of a port that another program uses.
 #[test]
 fn tcpdump_watches_the_port_of_another_program() {
-    if !has("tcpdump") {
-        return;
-    }
-    let up = Up::start(&[]);
+    let Some(up) = up_for("tcpdump") else { return };
     let watched = Peer::open(&up, "vale0:watched");
     let sniffer = start(&up, "tcpdump -nli vale0:watched/z -c 3");
     up::until("the monitor is there", || stdout(&up.run("list")).contains("monitor"));
@@ -110,10 +95,7 @@ fn tcpdump_watches_the_port_of_another_program() {
 /// opened.
 #[test]
 fn tcpdump_lists_the_systems_and_our_interfaces() {
-    if !has("tcpdump") {
-        return;
-    }
-    let up = Up::start(&[]);
+    let Some(up) = up_for("tcpdump") else { return };
     let _port = Peer::open(&up, "vale0:listed");
     let ours = stdout(&libs::finish(under_run(&up, "tcpdump -D")));
     for name in [".vale0:listed/z ", ".nv:vale0 ", ".lo "] {
@@ -127,10 +109,7 @@ fn tcpdump_lists_the_systems_and_our_interfaces() {
 /// without netvale.
 #[test]
 fn other_interfaces_are_left_to_the_system() {
-    if !has("tcpdump") {
-        return;
-    }
-    let up = Up::start(&[]);
+    let Some(up) = up_for("tcpdump") else { return };
     let bad = ["-ni", "no-such-interface", "-c", "1"];
     let with = libs::finish(under_run(&up, &format!("tcpdump {}", bad.join(" "))));
     let without = Command::new("tcpdump").args(bad).output().expect("tcpdump runs");
@@ -145,10 +124,7 @@ fn other_interfaces_are_left_to_the_system() {
 /// Objective: dumpcap, which opens ports in a process with fewer privileges, writes the frames that it receives.
 #[test]
 fn dumpcap_captures_what_it_hears() {
-    if !has("dumpcap") {
-        return;
-    }
-    let up = Up::start(&[]);
+    let Some(up) = up_for("dumpcap") else { return };
     let file = up.path("out.pcapng");
     let line = format!("dumpcap -q -i vale0:cap -c 20 -w {}", file.display());
     let output = sniff(&up, &line, &mixed());
@@ -159,10 +135,7 @@ fn dumpcap_captures_what_it_hears() {
 /// Objective: tshark, which runs dumpcap, dissects the frames of a port.
 #[test]
 fn tshark_dissects_what_a_port_hears() {
-    if !has("tshark") {
-        return;
-    }
-    let up = Up::start(&[]);
+    let Some(up) = up_for("tshark") else { return };
     let line = "tshark -l -n -i vale0:cap -c 10 -T fields -e udp.dstport -f udp";
     let output = sniff(&up, line, &mixed());
     let text = stdout(&output);
@@ -172,10 +145,7 @@ fn tshark_dissects_what_a_port_hears() {
 /// Objective: ngrep finds its pattern in payloads.
 #[test]
 fn ngrep_finds_its_pattern_in_payloads() {
-    if !has("ngrep") {
-        return;
-    }
-    let up = Up::start(&[]);
+    let Some(up) = up_for("ngrep") else { return };
     let text = stdout(&sniff(&up, "ngrep -d vale0:cap -q -n 2 needle udp port 49002", &mixed()));
     assert_eq!(text.matches(" needle ").count(), 2, "{text}");
 }
@@ -184,10 +154,7 @@ fn ngrep_finds_its_pattern_in_payloads() {
 /// after sending.
 #[test]
 fn tcpreplay_sends_all_frames_of_a_file() {
-    if !has("tcpreplay") {
-        return;
-    }
-    let up = Up::start(&[]);
+    let Some(up) = up_for("tcpreplay") else { return };
     let mut receiver = Peer::open(&up, "vale0:receiver");
     let frames = numbered(400, 49001);
     let file = up.path("in.pcap");
@@ -204,10 +171,7 @@ fn tcpreplay_sends_all_frames_of_a_file() {
 /// libpcap.
 #[test]
 fn arping_is_answered() {
-    if !has("arping") {
-        return;
-    }
-    let up = Up::start(&[]);
+    let Some(up) = up_for("arping") else { return };
     let _responder = PortThread::host(&up, "vale0:host");
     let line = "arping -I vale0:x -S 10.9.0.9 -s 02:00:00:00:00:09 -C 2 -W 0.1 -w 30 10.9.0.1";
     let output = libs::finish(under_run(&up, line));
@@ -220,10 +184,7 @@ fn arping_is_answered() {
 /// Objective: arp-scan finds the only host.
 #[test]
 fn arp_scan_finds_the_one_host() {
-    if !has("arp-scan") {
-        return;
-    }
-    let up = Up::start(&[]);
+    let Some(up) = up_for("arp-scan") else { return };
     let _responder = PortThread::host(&up, "vale0:host");
     let line = "arp-scan --interface=vale0:x --arpspa=10.9.0.9 --quiet 10.9.0.0-10.9.0.7";
     let output = libs::finish(under_run(&up, line));

@@ -7,20 +7,14 @@ use crate::common::ptnet as machines;
 use crate::common::up;
 
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
-use guest::{Guest, Nic, image};
+use guest::{Guest, Nic, begin};
 use machines::{IPERF, no_complaints};
 use up::{Up, until};
 
-/// Emulated guests use all CPUs: one test runs at a time.
-static ONE: Mutex<()> = Mutex::new(());
-
 /// Attaches an e1000 port. Returns its socket.
 fn port(up: &Up, name: &str, options: &str) -> PathBuf {
-    let socket = up.path(&format!("{name}.sock"));
-    common::stdout(&up.run(&format!("attach vale0 e1000:{} --name {name} {options}", socket.display())));
-    socket
+    up.attach("e1000", name, options)
 }
 
 /// Script that serves a file.
@@ -48,11 +42,8 @@ dmesg | grep -i e1000; grep eth0 /proc/interrupts
 /// over TCP.
 #[test]
 fn two_stock_guests_reach_each_other() {
-    let _one = ONE.lock();
-    let Some(image) = image() else { return };
-    let up = Up::start(&[]);
-    let one = port(&up, "one", "");
-    let two = port(&up, "two", "");
+    let Some((_one, image, up)) = begin(&[]) else { return };
+    let [one, two] = ["one", "two"].map(|name| port(&up, name, ""));
     let nic = |socket| Nic { function: true, ..Nic::new(socket) };
     let mut standing = Guest::start(image, STAND, 1, &nic(&one));
     let before = standing.expect("ready");
@@ -60,12 +51,11 @@ fn two_stock_guests_reach_each_other() {
     standing.say("off");
     let after = standing.end();
     assert!(fetched.contains(" 0% packet loss"), "{fetched}");
-    let sum = |text: &str| text.lines().find(|l| l.contains("/tmp/file")).map(|l| l[..32].to_owned());
-    assert!(sum(&fetched).is_some() && sum(&fetched) == sum(&before), "{before}{fetched}");
+    guest::same_file(&before, &fetched);
     for shown in [&fetched, &after] {
         no_complaints(shown);
     }
-    until("the ports are free", || up.show("vale0:two")["notes"].to_string().contains("waits for a virtual machine"));
+    until("the ports are free", || up.notes("vale0:two").contains("waits for a virtual machine"));
 }
 
 /// Script that serves iperf3 to any client.
@@ -103,11 +93,8 @@ dmesg | grep -v taint | grep nve1000
 /// sleeps depends on the machine.
 #[test]
 fn our_driver_in_all_modes() {
-    let _one = ONE.lock();
-    let Some(image) = image() else { return };
-    let up = Up::start(&["--poll-always"]);
-    let one = port(&up, "one", "");
-    let two = port(&up, "two", "");
+    let Some((_one, image, up)) = begin(&["--poll-always"]) else { return };
+    let [one, two] = ["one", "two"].map(|name| port(&up, name, ""));
     let nic = |socket| Nic { function: true, ..Nic::new(socket) };
     let programs: &[(&Path, &str)] = &[(Path::new("/usr/bin/iperf3"), "/bin/iperf3")];
     let mut server = Guest::start_with(image, &format!("{IPERF}{SERVER}"), 1, &nic(&one), programs);
@@ -162,9 +149,7 @@ fn without_room(console: &str) -> u64 {
 /// (all frames that the card took arrive), and the kernel gets the card back on request.
 #[test]
 fn netvale_in_the_guest() {
-    let _one = ONE.lock();
-    let Some(image) = image() else { return };
-    let up = Up::start(&[]);
+    let Some((_one, image, up)) = begin(&[]) else { return };
     let socket = port(&up, "two", "");
     let more = ["-device", "intel-iommu,intremap=on,caching-mode=on"].map(String::from);
     let machine = ",kernel-irqchip=split";
@@ -241,11 +226,8 @@ reboot -f
 /// self-test of registers, EEPROM, interrupts and loopback, a reset and a reboot all work with Debian's driver.
 #[test]
 fn all_features_of_the_stock_driver_work() {
-    let _one = ONE.lock();
-    let Some(image) = image() else { return };
-    let up = Up::start(&[]);
-    let one = port(&up, "one", "");
-    let two = port(&up, "two", "");
+    let Some((_one, image, up)) = begin(&[]) else { return };
+    let [one, two] = ["one", "two"].map(|name| port(&up, name, ""));
     let nic = |socket| Nic { function: true, ..Nic::new(socket) };
     let programs: &[(&Path, &str)] = &[(Path::new("/usr/bin/iperf3"), "/bin/iperf3")];
     let mut peer = Guest::start_with(image, &format!("{IPERF}{PEER}"), 1, &nic(&one), programs);

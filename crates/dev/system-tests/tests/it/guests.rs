@@ -2,19 +2,17 @@
 
 use crate::common;
 use crate::common::guest;
+use crate::common::ptnet as machines;
 use crate::common::up;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
 use serde_json::json;
 
-use guest::{Guest, Nic, Qemu, WHOLE, image};
+use guest::{Guest, Nic, Qemu, RECEIVE, WHOLE, alone, begin, image};
+use machines::{LOOP, STAND};
 use up::{Up, until};
-
-/// Emulated guests use all CPUs: one test runs at a time.
-static ONE: Mutex<()> = Mutex::new(());
 
 /// Options of QEMU for a virtio-net device without offloads.
 const NO_OFFLOADS: &str =
@@ -26,17 +24,8 @@ fn attach(up: &Up, line: &str) {
 
 /// Attaches two vhost ports. Returns their sockets.
 fn two_ports(up: &Up) -> (PathBuf, PathBuf) {
-    let sockets = ["one.sock", "two.sock"].map(|name| up.path(name));
-    sockets.iter().for_each(|socket| attach(up, &format!("vhost:{}", socket.display())));
-    sockets.into()
+    ["one", "two"].map(|name| up.attach("vhost", name, "")).into()
 }
-
-const RECEIVE: &str = "
-ip addr add 10.1.0.1/24 dev eth0; ip link set eth0 up
-echo ready
-nc -l -p 5000 >/tmp/file
-md5sum /tmp/file
-";
 
 /// Script that sends a file in large pieces, because nc by itself writes 1 KiB at a time, which a slow guest sends as
 /// segments of that size. When dd has ended, data that is not acknowledged is still in flight.
@@ -53,8 +42,7 @@ while netstat -tn | grep -q FIN_WAIT1; do sleep 0.1; done
 /// Runs a ping and 4 MiB of TCP from one guest to another. Returns the sender's numbers of frames and bytes; `None` if
 /// guests cannot run here.
 fn ping_and_tcp(device: &str, qemu: Qemu) -> Option<(u64, u64)> {
-    let image = image()?;
-    let up = Up::start(&[]);
+    let (_one, image, up) = begin(&[])?;
     let (one, two) = two_ports(&up);
     let mut receiver = Guest::start(image, RECEIVE, 1, &Nic { device, qemu, ..Nic::new(&one) });
     receiver.expect("ready");
@@ -73,13 +61,11 @@ fn both_succeed(sender: Guest, receiver: Guest) {
 /// offloads that User-Mode Linux negotiates let TCP segments cross whole.
 #[test]
 fn ping_and_tcp_of_user_mode_linux() {
-    let _one = ONE.lock();
-    let Some(image) = image() else { return };
-    let up = Up::start(&[]);
+    let Some((_one, image, up)) = begin(&[]) else { return };
     let (one, two) = two_ports(&up);
     let mut receiver = Guest::start_uml(image, RECEIVE, &one);
     receiver.expect("ready");
-    let notes = up.show("vale0:one")["notes"].to_string();
+    let notes = up.notes("vale0:one");
     assert!(notes.contains("packed ring") && notes.contains("takes TCP segments whole"), "{notes}");
     let sender = Guest::start_uml(image, SEND, &two);
     both_succeed(sender, receiver);
@@ -89,7 +75,6 @@ fn ping_and_tcp_of_user_mode_linux() {
 /// Objective: two guests reach each other, and with offloads, TCP segments cross whole.
 #[test]
 fn ping_and_tcp_with_offloads() {
-    let _one = ONE.lock();
     let Some((frames, bytes)) = ping_and_tcp("", Qemu::Newer) else { return };
     assert!(bytes > 4 << 20, "{bytes} bytes");
     assert!(bytes / frames > WHOLE, "{bytes} bytes in {frames} frames: segments do not cross whole");
@@ -98,7 +83,6 @@ fn ping_and_tcp_with_offloads() {
 /// Objective: under the QEMU of Debian 12, two guests reach each other, and TCP segments cross whole.
 #[test]
 fn ping_and_tcp_under_an_old_qemu() {
-    let _one = ONE.lock();
     let Some((frames, bytes)) = ping_and_tcp("", Qemu::System) else { return };
     assert!(bytes / frames > WHOLE, "{bytes} bytes in {frames} frames: segments do not cross whole");
 }
@@ -118,9 +102,7 @@ fn printed_without_kvm(up: &Up, port: &str) -> (Vec<String>, String) {
 /// explain the differences; QEMU prints no warning.
 #[test]
 fn an_old_qemu_with_what_is_printed() {
-    let _one = ONE.lock();
-    let Some(image) = image() else { return };
-    let up = Up::start(&[]);
+    let Some((_one, image, up)) = begin(&[]) else { return };
     let (one, _) = two_ports(&up);
     let (printed, said) = printed_without_kvm(&up, "vale0:one");
     assert!(said.contains("without KVM"), "{said}");
@@ -135,7 +117,6 @@ fn an_old_qemu_with_what_is_printed() {
 /// not longer than the MTU.
 #[test]
 fn ping_and_tcp_without_offloads() {
-    let _one = ONE.lock();
     let Some((frames, bytes)) = ping_and_tcp(NO_OFFLOADS, Qemu::Newer) else { return };
     assert!(bytes / frames <= 1514, "{bytes} bytes in {frames} frames");
 }
@@ -143,37 +124,14 @@ fn ping_and_tcp_without_offloads() {
 /// Objective: the packed layout works with a stock driver.
 #[test]
 fn a_stock_driver_works_with_a_packed_ring() {
-    let _one = ONE.lock();
     let Some((frames, bytes)) = ping_and_tcp(",packed=on", Qemu::Newer) else { return };
     assert!(bytes / frames > WHOLE, "{bytes} bytes in {frames} frames");
 }
 
-/// Script that answers each line on the console with pings.
-const LOOP: &str = "
-ip addr add 10.1.0.2/24 dev eth0; ip link set eth0 up
-while true; do
-    for i in $(seq 100); do ping -c 1 -W 1 10.1.0.1 >/dev/null && break; done
-    ping -c 2 -i 0.1 10.1.0.1 >/dev/null && echo reached
-    read line </dev/ttyS0
-    echo \"line: $line\"
-    case $line in
-        reboot*) reboot -f ;;
-        off*) exit 0 ;;
-    esac
-done
-";
-
-const STAND: &str = "
-ip addr add 10.1.0.1/24 dev eth0; ip link set eth0 up
-read line </dev/ttyS0
-";
-
 /// Objective: a guest that reboots finds its device again, without any action on the host.
 #[test]
 fn a_guest_that_reboots_finds_its_device() {
-    let _one = ONE.lock();
-    let Some(image) = image() else { return };
-    let up = Up::start(&[]);
+    let Some((_one, image, up)) = begin(&[]) else { return };
     let (one, two) = two_ports(&up);
     let mut standing = Guest::start(image, STAND, 1, &Nic::new(&one));
     let mut rebooted = Guest::start(image, LOOP, 2, &Nic::new(&two));
@@ -190,7 +148,7 @@ fn a_guest_that_reboots_finds_its_device() {
 /// Objective: a daemon that ends and is restarted serves the same guests again: they only notice a pause.
 #[test]
 fn guests_survive_a_restart_of_the_daemon() {
-    let _one = ONE.lock();
+    let _one = alone();
     let Some(image) = image() else { return };
     let dir = tempfile::tempdir().expect("a folder");
     let one = dir.path().join("one.sock");
@@ -221,19 +179,16 @@ fn guests_survive_a_restart_of_the_daemon() {
 /// next QEMU.
 #[test]
 fn two_queues_and_a_killed_guest() {
-    let _one = ONE.lock();
-    let Some(image) = image() else { return };
-    let up = Up::start(&[]);
-    let socket = up.path("two.sock");
-    attach(&up, &format!("vhost:{} --rings 2", socket.display()));
+    let Some((_one, image, up)) = begin(&[]) else { return };
+    let socket = up.attach("vhost", "two", "--rings 2");
     let script = "ip link set eth0 up; ls /sys/class/net/eth0/queues; echo listed; read line </dev/ttyS0";
     for _ in 0..2 {
         let mut guest = Guest::start(image, script, 1, &Nic { pairs: 2, ..Nic::new(&socket) });
         let text = guest.expect("listed");
         assert!(text.contains("rx-1") && text.contains("tx-1"), "{text}");
-        until("four queues run", || up.show("vale0:two")["notes"].to_string().contains("4 queues running"));
+        until("four queues run", || up.notes("vale0:two").contains("4 queues running"));
         drop(guest);
-        until("the port is free", || up.show("vale0:two")["notes"].to_string().contains("waits for a front end"));
+        until("the port is free", || up.notes("vale0:two").contains("waits for a front end"));
     }
 }
 
@@ -264,14 +219,8 @@ nc 10.1.0.1 5000 </tmp/file
 /// the move.
 #[test]
 fn a_live_migration_keeps_a_tcp_connection() {
-    let _one = ONE.lock();
-    let Some(image) = image() else { return };
-    let up = Up::start(&[]);
-    let sockets = ["here", "there", "sender"].map(|name| up.path(&format!("{name}.sock")));
-    for socket in &sockets {
-        attach(&up, &format!("vhost:{}", socket.display()));
-    }
-    let [here, there, sender] = &sockets;
+    let Some((_one, image, up)) = begin(&[]) else { return };
+    let [here, there, sender] = &["here", "there", "sender"].map(|name| up.attach("vhost", name, ""));
     let control = up.path("qmp");
     let channel = format!("unix:{}", up.path("channel").display());
     let more = ["-qmp".to_owned(), format!("unix:{},server=on,wait=off", control.display())];
@@ -340,6 +289,7 @@ run show vale0:nic | grep -q 'no device'
 /// Runs a guest in which netvale drives the virtio-net device, through which a file reaches the stack of a network
 /// namespace. Returns the console's output; `None` if guests cannot run here.
 fn passed_through(device: &str, pairs: u32, options: &str) -> Option<String> {
+    let _one = alone();
     let image = image()?;
     let dir = tempfile::tempdir().expect("a folder");
     let file = dir.path().join("file");
@@ -365,7 +315,6 @@ fn passed_through(device: &str, pairs: u32, options: &str) -> Option<String> {
 /// on request.
 #[test]
 fn netvale_drives_virtio_pci_in_a_guest() {
-    let _one = ONE.lock();
     let Some(shown) = passed_through("", 1, "") else { return };
     assert!(shown.contains("split, mergeable"), "{shown}");
 }
@@ -374,7 +323,6 @@ fn netvale_drives_virtio_pci_in_a_guest() {
 /// the control queue.
 #[test]
 fn virtio_pci_packed_with_two_pairs() {
-    let _one = ONE.lock();
     let Some(shown) = passed_through(",packed=on", 2, "--packed --rings 2") else { return };
     assert!(shown.contains("2 queue pairs") && shown.contains("packed, mergeable"), "{shown}");
 }
@@ -435,10 +383,8 @@ for i in $(seq 200); do grep -q ':1389 0[14] ' /proc/net/tcp || break; sleep 0.1
 /// Runs a guest that receives a file from a stack behind a TAP, and sends it back. Returns the numbers of frames and
 /// bytes that left the TAP, and the numbers of frames and bytes that arrived at it; `None` if guests cannot run here.
 fn there_and_back() -> Option<[(u64, u64); 2]> {
-    let image = image()?;
-    let up = Up::start(&[]);
-    let socket = up.path("one.sock");
-    attach(&up, &format!("vhost:{}", socket.display()));
+    let (_one, image, up) = begin(&[])?;
+    let socket = up.attach("vhost", "one", "");
     let tap = format!("nv{}", std::process::id());
     attach(&up, &format!("tap:{tap} --name stack"));
     let stack = Stack::new(&tap);
@@ -462,7 +408,6 @@ fn there_and_back() -> Option<[(u64, u64); 2]> {
 /// Objective: segments cross whole from a stack behind a TAP to a guest, and from the guest to the stack.
 #[test]
 fn segments_cross_whole_between_tap_and_guest() {
-    let _one = ONE.lock();
     let Some(ways) = there_and_back() else { return };
     for (frames, bytes) in ways {
         assert!(bytes > 4_000_000 && bytes / frames > WHOLE, "{bytes} bytes in {frames} frames");
@@ -492,9 +437,7 @@ grep -q 'Linux 6.6' /tmp/no
 /// AF_XDP, and refuses by name what that kernel lacks.
 #[test]
 fn interface_in_a_guest() {
-    let _one = ONE.lock();
-    let Some(image) = image() else { return };
-    let up = Up::start(&[]);
+    let Some((_one, image, up)) = begin(&[]) else { return };
     let (one, two) = two_ports(&up);
     let answering = "ip addr add 10.1.0.1/24 dev eth0; ip link set eth0 up; echo ready; read line";
     let mut receiver = Guest::start(image, answering, 1, &Nic::new(&one));
@@ -507,7 +450,7 @@ fn interface_in_a_guest() {
 /// Objective: in a guest with an e1000, whose driver has no XDP, netvale uses the interface through the stack.
 #[test]
 fn e1000_in_a_guest() {
-    let _one = ONE.lock();
+    let _one = alone();
     let Some(image) = image() else { return };
     let dir = tempfile::tempdir().expect("a folder");
     let file = dir.path().join("file");

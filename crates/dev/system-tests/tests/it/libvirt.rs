@@ -186,7 +186,7 @@ fn printed(up: &Up, port: &str) -> (String, String) {
 }
 
 fn waits(up: &Up, port: &str) -> bool {
-    up.show(port)["notes"].to_string().contains("waits for a front end")
+    up.notes(port).contains("waits for a front end")
 }
 
 /// Objective: two domains with the elements that `netvale vm` prints, one domain in each mode, reach the host and each
@@ -218,7 +218,7 @@ fn vhost_user_domains_reach_the_host_and_each_other() {
     plug_and_unplug(&world, &up);
     for name in ["one", "two"] {
         done(&format!("destroy {name}"));
-        until("the port is free", || up.show(&format!("vale0:{name}"))["notes"].to_string().contains("waits for"));
+        until("the port is free", || up.notes(&format!("vale0:{name}")).contains("waits for"));
     }
 }
 

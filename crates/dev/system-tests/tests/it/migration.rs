@@ -5,18 +5,14 @@ use crate::common::guest;
 use crate::common::up;
 
 use std::path::PathBuf;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use netvale::{Options, Port};
 use netvale_control::client::Client;
 use serde_json::json;
 
-use guest::{Guest, Image, Nic, Qmp, image};
+use guest::{Guest, Image, Nic, Qmp, alone, image};
 use up::Up;
-
-/// Emulated guests use all CPUs: one test runs at a time.
-static ONE: Mutex<()> = Mutex::new(());
 
 /// Number of times that the guest moves away and back.
 const ROUNDS: usize = 5;
@@ -198,7 +194,7 @@ fn change(guest: &mut Guest, turn: usize, pairs: u32) {
 
 /// Moves the guest ten times during a TCP stream, which must arrive unchanged.
 fn there_and_back(way: &Way<'_>) {
-    let _one = ONE.lock();
+    let _one = alone();
     let Some(image) = image() else { return };
     let mut places = Places::new(&format!("--rings {}", way.pairs));
     let mut here = start(image, &places, 0, 0, way);

@@ -39,10 +39,7 @@ fn with_options(mut input: Value, options: &[(&str, &str)]) -> Value {
 /// finds nothing, succeeds.
 #[test]
 fn containers_of_netavark_reach_each_other_and_are_removed() {
-    if !can_run() {
-        return;
-    }
-    let r = Runtime::new();
+    let Some(r) = Runtime::start() else { return };
     let hosts = [NamespaceHost::new().unwrap(), NamespaceHost::new().unwrap()];
     let options = [("mtu", "1400"), ("queues", "2"), ("access", "10"), ("guard", "ip,arp"), ("rate_out", "80mbit")];
     let mut inputs =
@@ -81,10 +78,7 @@ fn containers_of_netavark_reach_each_other_and_are_removed() {
 /// addresses at all.
 #[test]
 fn a_container_has_the_addresses_that_podman_assigned() {
-    if !can_run() {
-        return;
-    }
-    let r = Runtime::new();
+    let Some(r) = Runtime::start() else { return };
     let one = NamespaceHost::new().unwrap();
     let mut input = r.described("one", "10.1.0.2");
     input["network"]["internal"] = json!(true);
@@ -108,10 +102,7 @@ fn a_container_has_the_addresses_that_podman_assigned() {
 /// Objective: a set-up that fails at any step leaves neither port nor interface, and the next set-up succeeds.
 #[test]
 fn a_set_up_that_fails_half_way_leaves_nothing() {
-    if !can_run() {
-        return;
-    }
-    let r = Runtime::new();
+    let Some(r) = Runtime::start() else { return };
     let one = NamespaceHost::new().unwrap();
     let good = r.described("one", "10.1.0.2");
     let changed = |path: &[&str], value: Value| {
@@ -155,10 +146,7 @@ fn a_set_up_that_fails_half_way_leaves_nothing() {
 /// even if the path of the namespace is wrong.
 #[test]
 fn a_teardown_without_a_namespace_leaves_nothing() {
-    if !can_run() {
-        return;
-    }
-    let r = Runtime::new();
+    let Some(r) = Runtime::start() else { return };
     let input = r.described("one", "10.1.0.2");
     let one = NamespaceHost::new().unwrap();
     let place = path(&one);
@@ -183,10 +171,7 @@ fn a_teardown_without_a_namespace_leaves_nothing() {
 /// that was killed and starts again, in a new namespace, replaces the port.
 #[test]
 fn a_container_that_starts_again_gets_its_port() {
-    if !can_run() {
-        return;
-    }
-    let r = Runtime::new();
+    let Some(r) = Runtime::start() else { return };
     let input = r.described("one", "10.1.0.2");
     let before = NamespaceHost::new().unwrap();
     r.ask(&["setup", &path(&before)], &input).unwrap();
@@ -210,10 +195,7 @@ fn a_container_that_starts_again_gets_its_port() {
 /// network of the same name removes none of podman's ports.
 #[test]
 fn a_set_up_that_is_killed_is_removed() {
-    if !can_run() {
-        return;
-    }
-    let r = Runtime::new();
+    let Some(r) = Runtime::start() else { return };
     let [one, other] = [NamespaceHost::new().unwrap(), NamespaceHost::new().unwrap()];
     let input = r.described("one", "10.1.0.2");
     r.ask(&["setup", &path(&other)], &r.described("stays", "10.1.0.9")).unwrap();
@@ -238,10 +220,7 @@ fn a_set_up_that_is_killed_is_removed() {
 /// Objective: any malformed input yields an error in the form that podman accepts, and nothing is made.
 #[test]
 fn nonsense_of_netavark_is_answered_by_an_error() {
-    if !can_run() {
-        return;
-    }
-    let r = Runtime::new();
+    let Some(r) = Runtime::start() else { return };
     let one = NamespaceHost::new().unwrap();
     let place = path(&one);
     for words in [&["create"][..], &["setup", &place], &["teardown", &place]] {

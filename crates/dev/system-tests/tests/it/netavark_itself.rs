@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use netvale_harness::net::NamespaceHost;
-use runtime::{Runtime, can_run, described, finish, inside, path, start};
+use runtime::{Runtime, described, finish, inside, path, start};
 use serde_json::{Value, json};
 use up::until;
 
@@ -30,11 +30,8 @@ fn find(folder: &Path, is_it: &dyn Fn(&str) -> bool) -> Option<PathBuf> {
 
 impl Netavark {
     fn new() -> Option<Netavark> {
-        if !can_run() {
-            return None;
-        }
+        let runtime = Runtime::start()?;
         let tree = folder("newer-netavark.sh")?;
-        let runtime = Runtime::new();
         let plugins = runtime.dir.path().join("plugins");
         std::fs::create_dir(&plugins).unwrap();
         let plugin = netvale_system_tests::programs().join("netvale-cni");

@@ -65,9 +65,8 @@ fn linked(name: &str, ports: &Ports) {
 /// Runs a program compiled against the headers alone, under `netvale run`.
 fn preloaded(name: &str, ports: &Ports) {
     let up = Up::start(&[]);
-    let source = netvale_system_tests::root().join(format!("crates/programs/capi/tests/c/{name}.c"));
     let program = up.path(name);
-    libs::compile_alone(&source, &program, &["-lpthread"]);
+    libs::compile_alone(&libs::source(name), &program, &["-lpthread"]);
     for arguments in ports.arguments() {
         succeed(under_run(&up, &program, &arguments), &format!("{name} {arguments:?}"));
     }
@@ -75,8 +74,8 @@ fn preloaded(name: &str, ports: &Ports) {
 }
 
 fn under_run(up: &Up, program: &Path, arguments: &[&str]) -> Command {
-    let mut command = up.command(["run", "--lib-dir"]);
-    command.arg(netvale_system_tests::programs()).arg("--").arg(program).args(arguments);
+    let mut command = up.preload();
+    command.arg(program).args(arguments);
     command
 }
 
@@ -156,10 +155,9 @@ linked:
 fn the_archive_links_without_our_shared_library() {
     let up = Up::start(&[]);
     let program = up.path("poll_loop");
-    let source = netvale_system_tests::root().join("crates/programs/capi/tests/c/poll_loop.c");
     let archive = netvale_system_tests::programs().join("libnetmap.a");
     let archive = archive.to_str().expect("text");
-    libs::compile_alone(&source, &program, &[archive, "-lpthread", "-ldl", "-lm", "-lgcc_s"]);
+    libs::compile_alone(&libs::source("poll_loop"), &program, &[archive, "-lpthread", "-ldl", "-lm", "-lgcc_s"]);
     let mut command = Command::new(&program);
     command.args(["vale0:a", "vale0:b"]).env("NETVALE_RUN_DIR", up.dir());
     succeed(command, "poll_loop with libnetmap.a");
@@ -200,10 +198,8 @@ fn a_sender_left_alone_is_told_so() {
         let libraries: &[&str] = if source.contains("pcap") { &["-lpcap"] } else { &[] };
         libs::compile_alone(&netvale_system_tests::root().join(source), &program, libraries);
         let mut command = under_run(&up, &program, &["vale0:a", &up.pid().to_string()]);
-        let output = libs::finish({
-            command.env("NETVALE_VERBOSE", "");
-            command
-        });
+        command.env("NETVALE_VERBOSE", "");
+        let output = libs::finish(command);
         if output.status.code() == Some(77) {
             eprint!("{}", stderr(&output));
             continue;
@@ -220,8 +216,7 @@ fn a_sender_left_alone_is_told_so() {
 #[test]
 fn headers_match_the_binary_interface_of_netmap() {
     let dir = tempfile::tempdir().expect("a folder");
-    let c = netvale_system_tests::root().join("crates/programs/capi/tests/c");
-    libs::compile_alone(&c.join("abi_asserts.c"), &dir.path().join("asserts"), &[]);
+    libs::compile_alone(&libs::source("abi_asserts"), &dir.path().join("asserts"), &[]);
     let program = "#define NETMAP_WITH_LIBS\n#include <net/netmap_user.h>\n#include <libnetmap.h>\n\
                    int main() { return nm_open(\"x\", nullptr, 0, nullptr) ? 1 : 0; }\n";
     std::fs::write(dir.path().join("x.cc"), program).expect("a file");
@@ -240,8 +235,7 @@ fn a_program_that_polls_survives_the_daemons_end() {
     for is_preloaded in [false, true] {
         let up = Up::start(&[]);
         let mut command = if is_preloaded {
-            let source = netvale_system_tests::root().join("crates/programs/capi/tests/c/daemon_ends.c");
-            libs::compile_alone(&source, &up.path("daemon_ends"), &[]);
+            libs::compile_alone(&libs::source("daemon_ends"), &up.path("daemon_ends"), &[]);
             under_run(&up, &up.path("daemon_ends"), &["vale0:a"])
         } else {
             let mut command = Command::new(libs::compile("daemon_ends", up.dir()));
@@ -266,23 +260,11 @@ fn a_program_that_polls_survives_the_daemons_end() {
 fn dev_netmap_is_not_there_without_a_daemon() {
     let dir = tempfile::tempdir().expect("a folder");
     let program = dir.path().join("timestamps");
-    libs::compile_alone(
-        &netvale_system_tests::root().join("crates/programs/capi/tests/c/timestamps.c"),
-        &program,
-        &["-lpthread"],
-    );
+    libs::compile_alone(&libs::source("timestamps"), &program, &["-lpthread"]);
     let mut command = common::netvale();
-    command
-        .arg("--run-dir")
-        .arg(dir.path())
-        .args(["run", "--lib-dir"])
-        .arg(netvale_system_tests::programs())
-        .arg("--")
-        .arg(&program);
-    let output = libs::finish({
-        command.args(["vale0:a", "vale0:b"]);
-        command
-    });
+    command.arg("--run-dir").arg(dir.path()).args(["run", "--lib-dir"]).arg(netvale_system_tests::programs());
+    command.arg("--").arg(&program).args(["vale0:a", "vale0:b"]);
+    let output = libs::finish(command);
     assert_eq!(output.status.code(), Some(1));
     let said = stderr(&output);
     assert!(said.contains("no netvale daemon runs in") && said.contains("No such file or directory"), "{said}");

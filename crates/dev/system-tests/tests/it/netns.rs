@@ -17,11 +17,7 @@ use up::{Up, until};
 const USER: u32 = 70_310;
 
 fn is_root() -> bool {
-    let is_root = rustix::process::geteuid().is_root();
-    if !is_root {
-        netvale_harness::skip("only root can make namespaces and become another user");
-    }
-    is_root
+    common::is_root("only root can make namespaces and become another user")
 }
 
 fn must(command: &mut Command) -> String {
@@ -51,7 +47,7 @@ fn by_process_and_by_path() {
     let link = must(&mut one.command("ip", &["link", "show", "eth0"]));
     assert!(link.contains(mac) && link.contains("mtu 1400"), "{link}");
     must(&mut one.command("ping", &["-c", "2", "-i", "0.2", "-W", "20", "10.1.0.2"]));
-    let notes = up.show("vale0:two")["notes"].to_string();
+    let notes = up.notes("vale0:two");
     assert!(notes.contains(&format!("({path})")), "{notes}");
     drop(two);
     until("the port is gone", || up.show("vale0:two").is_null());

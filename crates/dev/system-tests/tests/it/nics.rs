@@ -1,5 +1,6 @@
 //! Network interfaces and the host's stack behind them, in network namespaces of their own.
 
+use crate::common;
 use crate::common::libs;
 
 use std::process::Command;
@@ -46,9 +47,8 @@ fn run_c(name: &str, script: &str) {
     let linked = libs::compile(name, folder.path()).display().to_string();
     run(&format!("{CABLES}program() {{ NETVALE_VERBOSE=1 \"$linked\" \"$@\"; }}\n{script}"), &[("linked", &linked)]);
     let alone = folder.path().join("alone");
-    let source = netvale_system_tests::root().join(format!("crates/programs/capi/tests/c/{name}.c"));
     let libraries = ["-L", netvale_system_tests::programs().to_str().expect("text"), "-lnetmap", "-lpthread"];
-    libs::compile_alone(&source, &alone, &libraries);
+    libs::compile_alone(&libs::source(name), &alone, &libraries);
     let alone = alone.display().to_string();
     let dir = netvale_system_tests::programs().display().to_string();
     let preloaded = "program() { NETVALE_VERBOSE=1 nv run --lib-dir \"$libs\" -- \"$alone\" \"$@\"; }";
@@ -137,32 +137,12 @@ fn kloop_on_an_interface() {
     run_c("kloop", "cable nva nvb; program nva nvb");
 }
 
-/// Runs a script in a network namespace of its own; `None` if that is impossible here.
-fn run(script: &str, more: &[(&str, &str)]) -> Option<String> {
-    if !is_root() {
-        netvale_harness::skip("XDP programs need root");
-        return None;
+/// Runs a script in a network namespace of its own, if that is possible here.
+fn run(script: &str, more: &[(&str, &str)]) {
+    if common::is_root("XDP programs need root") && common::has(&["busybox", "ethtool", "nsenter"]) {
+        let dir = tempfile::tempdir().expect("a folder");
+        common::script("100", &format!("{BEGIN}{script}"), dir.path(), more);
     }
-    for program in ["busybox", "ethtool", "nsenter"] {
-        let dirs = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin:/bin";
-        if !std::env::split_paths(&dirs).any(|d| d.join(program).exists()) {
-            netvale_harness::skip(&format!("{program} is not installed"));
-            return None;
-        }
-    }
-    let dir = tempfile::tempdir().expect("a folder");
-    let mut command = Command::new("timeout");
-    command.args(["100", "unshare", "-n", "sh", "-ec", &format!("{BEGIN}{script}")]);
-    command.env("netvale", netvale_system_tests::netvale()).env("dir", dir.path()).envs(more.iter().copied());
-    let output = command.output().expect("unshare runs");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    let log = || std::fs::read_to_string(dir.path().join("log")).unwrap_or_default();
-    assert!(output.status.success(), "{text}\nThe daemon: {}", log());
-    Some(text)
-}
-
-fn is_root() -> bool {
-    std::fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0)
 }
 
 /// Objective: with interface and host rings open, frames reach the stack and leave it only if the program moves them;

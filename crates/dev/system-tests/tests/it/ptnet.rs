@@ -1,18 +1,14 @@
 //! Virtual machines on a switch through ptnet: netvale's driver in a stock QEMU.
 
-use crate::common;
 use crate::common::guest;
 use crate::common::ptnet as machines;
 use crate::common::up;
 
-use std::sync::Mutex;
+use std::sync::MutexGuard;
 
-use guest::{Guest, Nic, Qemu, WHOLE, image};
+use guest::{Guest, Nic, Qemu, WHOLE, begin, image};
 use machines::{LOOP, STAND, no_complaints, port};
 use up::{Up, until};
-
-/// Emulated guests use all CPUs: one test runs at a time.
-static ONE: Mutex<()> = Mutex::new(());
 
 /// Script that fetches a file as soon as it is served.
 const RECEIVE: &str = "
@@ -36,8 +32,7 @@ read line </dev/ttyS0
 /// Runs a ping and 4 MiB of TCP from one guest to another. Returns the sender's numbers of frames and bytes; `None` if
 /// guests cannot run here.
 fn ping_and_tcp(options: &str, qemu: Qemu) -> Option<(u64, u64)> {
-    let image = image()?;
-    let up = Up::start(&[]);
+    let (_one, image, up) = begin(&[])?;
     let one = port(&up, "one", options);
     let two = port(&up, "two", options);
     let nic = |socket| Nic { qemu, ptnet: 3, ..Nic::new(socket) };
@@ -58,7 +53,6 @@ fn same_sum(mut sender: Guest, receiver: Guest) {
 /// Objective: with a virtio-net header, TCP segments cross whole.
 #[test]
 fn ping_and_tcp_with_header() {
-    let _one = ONE.lock();
     let Some((frames, bytes)) = ping_and_tcp("--vnet-hdr", Qemu::Newer) else { return };
     assert!(bytes > 4 << 20 && bytes / frames > WHOLE, "{bytes} bytes in {frames} frames");
 }
@@ -66,7 +60,6 @@ fn ping_and_tcp_with_header() {
 /// Objective: under the QEMU of Debian 12, TCP segments with a virtio-net header cross whole.
 #[test]
 fn ping_and_tcp_under_an_old_qemu() {
-    let _one = ONE.lock();
     let Some((frames, bytes)) = ping_and_tcp("--vnet-hdr", Qemu::System) else { return };
     assert!(bytes > 4 << 20 && bytes / frames > WHOLE, "{bytes} bytes in {frames} frames");
 }
@@ -74,7 +67,6 @@ fn ping_and_tcp_under_an_old_qemu() {
 /// Objective: two guests reach each other, with frames as on a wire.
 #[test]
 fn ping_and_tcp_without_header() {
-    let _one = ONE.lock();
     let Some((frames, bytes)) = ping_and_tcp("", Qemu::Newer) else { return };
     assert!(bytes > 4 << 20 && bytes / frames <= 1514, "{bytes} bytes in {frames} frames");
 }
@@ -111,27 +103,22 @@ cat /tmp/log; dmesg | grep -i 'nvptnet\\|WARN\\|BUG' | grep -v taint
 
 /// Starts a guest that answers pings, and a guest that runs a script, each on a ptnet port (`one`, `two`) with two
 /// rings in each direction. `None` if guests cannot run here.
-fn beside_another(up: &Up, script: &str) -> Option<(Guest, Guest)> {
-    let image = image()?;
-    let one = port(up, "one", "--rings 2");
-    let two = port(up, "two", "--rings 2 --vnet-hdr");
+fn beside_another(script: &str) -> Option<(MutexGuard<'static, ()>, Up, Guest, Guest)> {
+    let (one_test, image, up) = begin(&[])?;
+    let one = port(&up, "one", "--rings 2");
+    let two = port(&up, "two", "--rings 2 --vnet-hdr");
     let nic = |socket| Nic { ptnet: 5, pairs: 2, ..Nic::new(socket) };
     let mut standing = Guest::start(image, STAND, 1, &nic(&one));
     standing.expect("ready");
-    Some((standing, Guest::start_with_netvale(image, script, 2, &nic(&two))))
-}
-
-fn notes(up: &Up, port: &str) -> String {
-    up.show(port)["notes"].to_string()
+    let guest = Guest::start_with_netvale(image, script, 2, &nic(&two));
+    Some((one_test, up, standing, guest))
 }
 
 /// Objective: netmap programs take the rings from the interface and return them during traffic, with and without a
 /// daemon in the guest.
 #[test]
 fn netmap_programs_take_the_rings_and_give_them_back() {
-    let _one = ONE.lock();
-    let up = Up::start(&[]);
-    let Some((standing, mut guest)) = beside_another(&up, NETMAP) else { return };
+    let Some((_one, up, standing, mut guest)) = beside_another(NETMAP) else { return };
     let before = guest.expect("receive\r\n");
     assert_eq!(before.matches("Sent 3000 packets").count(), 4, "{before}");
     assert!(up.moved("vale0:two", "in").0 >= 12_000);
@@ -183,9 +170,7 @@ echo reached; dmesg
 /// a running program and found again.
 #[test]
 fn drivers_and_devices_come_and_go() {
-    let _one = ONE.lock();
-    let up = Up::start(&[]);
-    let Some((standing, guest)) = beside_another(&up, REBIND) else { return };
+    let Some((_one, _up, standing, guest)) = beside_another(REBIND) else { return };
     let shown = guest.end();
     for part in ["removed", "9000 accepted", "tx-1", "reached", "driver: nvptnet"] {
         assert!(shown.contains(part), "{part}: {shown}");
@@ -205,16 +190,14 @@ fn drivers_and_devices_come_and_go() {
 /// next QEMU, with fresh memory.
 #[test]
 fn a_guest_that_reboots_finds_its_device() {
-    let _one = ONE.lock();
-    let up = Up::start(&[]);
-    let Some((standing, mut guest)) = beside_another(&up, LOOP) else { return };
+    let Some((_one, up, standing, mut guest)) = beside_another(LOOP) else { return };
     guest.expect("reached");
     guest.say("reboot");
     guest.expect("guest: up");
     guest.expect("reached");
-    assert!(notes(&up, "vale0:two").contains("rings run, frames with virtio-net header"));
+    assert!(up.notes("vale0:two").contains("rings run, frames with virtio-net header"));
     drop(guest);
-    until("the port is free", || notes(&up, "vale0:two").contains("waits for a virtual machine"));
+    until("the port is free", || up.notes("vale0:two").contains("waits for a virtual machine"));
     let socket = up.path("two.sock");
     let mut guest = Guest::start(image().expect("an image"), LOOP, 2, &Nic { ptnet: 5, ..Nic::new(&socket) });
     guest.expect("reached");
@@ -227,12 +210,9 @@ fn a_guest_that_reboots_finds_its_device() {
 /// because both guests have offloads.
 #[test]
 fn ptnet_and_virtio_guests_reach_each_other() {
-    let _one = ONE.lock();
-    let Some(image) = image() else { return };
-    let up = Up::start(&[]);
+    let Some((_one, image, up)) = begin(&[]) else { return };
     let ptnet = port(&up, "two", "--vnet-hdr");
-    let virtio = up.path("one.sock");
-    common::stdout(&up.run(&format!("attach vale0 vhost:{}", virtio.display())));
+    let virtio = up.attach("vhost", "one", "");
     let both = |ptnet_sends: bool| {
         let p = Nic { ptnet: 3, ..Nic::new(&ptnet) };
         let v = Nic::new(&virtio);
@@ -273,9 +253,7 @@ ip link set eth0 up; cat /sys/class/net/eth0/carrier
 /// an IOMMU, is woken by interrupts through vfio.
 #[test]
 fn a_program_drives_the_device_without_a_driver() {
-    let _one = ONE.lock();
-    let Some(image) = image() else { return };
-    let up = Up::start(&[]);
+    let Some((_one, image, up)) = begin(&[]) else { return };
     let socket = port(&up, "two", "");
     let more = ["-device", "intel-iommu,intremap=on"].map(String::from);
     let machine = ",kernel-irqchip=split";
@@ -309,19 +287,17 @@ netvale pkt-gen -i ptnet-pci:$at -f rx -n 500 || exit 1
 /// rings with the other device, whose status blocks are in the guest's own memory.
 #[test]
 fn a_guest_finds_the_published_devices() {
-    let _one = ONE.lock();
-    let Some(image) = image() else { return };
-    let up = Up::start(&[]);
+    let Some((_one, image, up)) = begin(&[]) else { return };
     let socket = port(&up, "two", "--vfio-user --rings 2");
     let nic = Nic { vfio_user: true, ..Nic::new(&socket) };
     let mut guest = Guest::start_with_netvale(image, PUBLISHED, 2, &nic);
     let before = guest.expect("sent\r\n");
     assert!(before.matches("Sent 3000 packets").count() == 2 && up.moved("vale0:two", "in").0 >= 6000, "{before}");
-    until("rings run", || notes(&up, "vale0:two").contains("rings run"));
+    until("rings run", || up.notes("vale0:two").contains("rings run"));
     let sender = up.stream();
     let after = guest.end();
     drop(sender);
     assert!(after.contains("Received "), "{after}");
     no_complaints(&after);
-    until("the port is free", || notes(&up, "vale0:two").contains("waits for a virtual machine"));
+    until("the port is free", || up.notes("vale0:two").contains("waits for a virtual machine"));
 }

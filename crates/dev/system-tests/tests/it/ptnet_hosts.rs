@@ -7,23 +7,20 @@ use crate::common::up;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use guest::{Guest, Nic, image};
+use guest::{Guest, Nic, alone, image};
 use machines::{LOOP, STAND, no_complaints};
 use rustix::process::Signal;
 use up::{Up, until};
-
-/// Emulated guests use all CPUs: one test runs at a time.
-static ONE: Mutex<()> = Mutex::new(());
 
 /// Objective: a daemon that is killed and restarted by a service manager continues to serve the same guests: they only
 /// notice a pause.
 #[test]
 fn guests_survive_a_restart_of_the_daemon() {
-    let _one = ONE.lock();
+    let _one = alone();
     let Some(image) = image() else { return };
     let dir = netvale_harness::daemon::scratch("guests").expect("a folder");
     let sockets = ["one", "two"].map(|name| dir.path().join(name));
@@ -42,7 +39,7 @@ fn guests_survive_a_restart_of_the_daemon() {
     guest.expect("reached");
     guest.say("off");
     guest.end();
-    let peers = |port: &str| up.show(port)["notes"].to_string();
+    let peers = |port: &str| up.notes(port);
     until("the guest's port is free", || peers("vale0:two").contains("waits"));
     assert!(!peers("vale0:one").contains("waits"), "{}", peers("vale0:one"));
     drop(standing);
@@ -128,7 +125,7 @@ impl Drop for Confused {
 /// ptnet device's is not used; invalid values in running rings do not bring the guest down.
 #[test]
 fn a_confused_host_does_not_bring_the_guest_down() {
-    let _one = ONE.lock();
+    let _one = alone();
     let Some(image) = image() else { return };
     let hosts = [
         (&[(2, 99)][..], "ptnet version 99"),

@@ -5,25 +5,14 @@ use crate::common::ptnet as machines;
 use crate::common::published;
 use crate::common::up;
 
-use std::sync::Mutex;
-
-use guest::{Guest, Nic, image};
+use guest::{Guest, Nic, begin};
 use machines::{no_complaints, port};
-use published::{driver, echo};
-use up::{Up, until};
-
-/// Emulated guests use all CPUs: one test runs at a time.
-static ONE: Mutex<()> = Mutex::new(());
+use published::{FIND, driver, echo};
+use up::until;
 
 /// Script that finds the devices, and runs the driver on them without and with a header, and again through vfio if the
 /// machine has an IOMMU.
 const DRIVE: &str = "
-for pci in /sys/bus/pci/devices/*; do
-    case $(cat $pci/vendor)$(cat $pci/device) in
-        0x1b360x000d) at=$(basename $pci) ;;
-        0x1b360x000c) memory=$(basename $pci) ;;
-    esac
-done
 if grep -q intel_iommu /proc/cmdline; then
     echo vfio-pci >/sys/bus/pci/devices/$at/driver_override
     echo $at >/sys/bus/pci/drivers_probe
@@ -35,19 +24,18 @@ for header in 0 12; do published sysfs $at $memory $header || exit 1; done
 
 /// Runs the driver in a guest on a port with these options. Returns its output; `None` if guests cannot run here.
 fn drive(options: &str, iommu: bool) -> Option<String> {
-    let image = image()?;
-    let up = Up::start(&[]);
+    let (_one, image, up) = begin(&[])?;
     let socket = port(&up, "two", options);
     let _echo = echo(up.dir(), "vale0:echo");
     let program = driver(up.dir());
     let more = ["-device", "intel-iommu,intremap=on,caching-mode=on"].map(String::from);
-    let nic = Nic { vfio_user: true, ..Nic::new(&socket) };
-    let with_iommu = Nic { more: &more, machine: ",kernel-irqchip=split", kernel: " intel_iommu=on", ..nic };
-    let nic = Nic { vfio_user: true, ..Nic::new(&socket) };
-    let nic = if iommu { with_iommu } else { nic };
-    let shown = Guest::start_with(image, DRIVE, 2, &nic, &[(&program, "/bin/published")]).end();
+    let mut nic = Nic { vfio_user: true, ..Nic::new(&socket) };
+    if iommu {
+        nic = Nic { more: &more, machine: ",kernel-irqchip=split", kernel: " intel_iommu=on", ..nic };
+    }
+    let shown = Guest::start_with(image, &format!("{FIND}{DRIVE}"), 2, &nic, &[(&program, "/bin/published")]).end();
     no_complaints(&shown);
-    until("the port is free", || up.show("vale0:two")["notes"].to_string().contains("waits for a virtual machine"));
+    until("the port is free", || up.notes("vale0:two").contains("waits for a virtual machine"));
     Some(shown)
 }
 
@@ -56,7 +44,6 @@ fn drive(options: &str, iommu: bool) -> Option<String> {
 /// addresses.
 #[test]
 fn in_the_drivers_order() {
-    let _one = ONE.lock();
     let Some(shown) = drive("--vfio-user --vnet-hdr --slots 64", false) else { return };
     for header in [0, 12] {
         assert!(shown.contains(&format!("exchanged with a header of {header}, 1 rings, polling")), "{shown}");
@@ -66,7 +53,6 @@ fn in_the_drivers_order() {
 /// Objective: behind an IOMMU, the published devices carry frames on two queues, and their interrupts wake the driver.
 #[test]
 fn interrupts_wake_a_guest_behind_an_iommu() {
-    let _one = ONE.lock();
     let Some(shown) = drive("--vfio-user --vnet-hdr --rings 2", true) else { return };
     for header in [0, 12] {
         assert!(shown.contains(&format!("exchanged with a header of {header}, 2 rings, interrupted")), "{shown}");

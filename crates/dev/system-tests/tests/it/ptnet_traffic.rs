@@ -9,14 +9,10 @@ use crate::common::up;
 
 use std::path::Path;
 use std::process::Command;
-use std::sync::Mutex;
 
-use guest::{Guest, Nic, image};
+use guest::{Guest, Nic, alone, begin, image};
 use machines::{IPERF, STAND, no_complaints, port};
-use up::{Up, until};
-
-/// Emulated guests use all CPUs: one test runs at a time.
-static ONE: Mutex<()> = Mutex::new(());
+use up::until;
 
 const SERVER: &str = "
 ip addr add 10.1.0.1/24 dev eth0; ip link set eth0 up; ip link set lo up
@@ -47,11 +43,8 @@ fn counted(shown: &str, name: &str) -> u64 {
 
 /// Runs iperf3 between two guests with two rings in each direction, and asserts that all rings carry frames.
 fn streams(options: &str) {
-    let _one = ONE.lock();
-    let Some(image) = image() else { return };
-    let up = Up::start(&[]);
-    let one = port(&up, "one", &format!("--rings 2 {options}"));
-    let two = port(&up, "two", &format!("--rings 2 {options}"));
+    let Some((_one, image, up)) = begin(&[]) else { return };
+    let [one, two] = ["one", "two"].map(|name| port(&up, name, &format!("--rings 2 {options}")));
     let nic = |socket| Nic { ptnet: 5, pairs: 2, ..Nic::new(socket) };
     let programs: &[(&Path, &str)] = &[(Path::new("/usr/bin/iperf3"), "/bin/iperf3")];
     let mut server = Guest::start_with(image, &format!("{IPERF}{SERVER}"), 1, &nic(&one), programs);
@@ -100,15 +93,11 @@ cat /sys/class/net/eth0/carrier; dmesg | grep -v taint | grep nvptnet
 /// on the rings of the device.
 #[test]
 fn unmodified_programs_run_in_the_guest() {
-    let _one = ONE.lock();
-    let Some(image) = image() else { return };
-    let up = Up::start(&[]);
-    let one = port(&up, "one", "--lossless");
-    let two = port(&up, "two", "--lossless");
+    let Some((_one, image, up)) = begin(&[]) else { return };
+    let [one, two] = ["one", "two"].map(|name| port(&up, name, "--lossless"));
     let programs = ["poll_loop", "busy_sync", "epoll_loop", "dispatch"].map(|name| {
-        let source = netvale_system_tests::root().join(format!("crates/programs/capi/tests/c/{name}.c"));
         let program = up.path(name);
-        libs::compile_alone(&source, &program, &["-lpthread"]);
+        libs::compile_alone(&libs::source(name), &program, &["-lpthread"]);
         (program, format!("/bin/{name}"))
     });
     let library = netvale_system_tests::programs().join("libnetmap.so");
@@ -136,9 +125,7 @@ ping -c 3 -i 0.1 10.1.0.1 || exit 1
 /// netmap program, then of the guest's stack, which another guest behind a switch answers.
 #[test]
 fn guest_at_a_pipe() {
-    let _one = ONE.lock();
-    let Some(image) = image() else { return };
-    let up = Up::start(&[]);
+    let Some((_one, image, up)) = begin(&[]) else { return };
     let socket = up.path("pipe.sock");
     common::stdout(&up.run(&format!("attach --backend netmap:p{{1 ptnet:{}", socket.display())));
     let receiver = up.start_program("pkt-gen -i netmap:p}1 -f rx -n 5000");
@@ -193,7 +180,7 @@ ip link show eth0
 /// address and as many queues, and TCP passes.
 #[test]
 fn guest_on_an_interface() {
-    let _one = ONE.lock();
+    let _one = alone();
     let Some(image) = image() else { return };
     let dir = tempfile::tempdir().expect("a folder");
     let content: Vec<u8> = (0..1u32 << 19).flat_map(|i| i.wrapping_mul(0x9e37_79b9).to_le_bytes()).collect();
@@ -241,9 +228,7 @@ reach; echo reached; dmesg | grep -v taint | grep -i 'nvptnet\\|PM:'
 /// Objective: after suspend and resume, the machine's interface is as before, up or down.
 #[test]
 fn an_interface_survives_suspend() {
-    let _one = ONE.lock();
-    let Some(image) = image() else { return };
-    let up = Up::start(&[]);
+    let Some((_one, image, up)) = begin(&[]) else { return };
     let one = port(&up, "one", "");
     let two = port(&up, "two", "--vnet-hdr");
     let mut standing = Guest::start(image, STAND, 1, &Nic { ptnet: 3, ..Nic::new(&one) });

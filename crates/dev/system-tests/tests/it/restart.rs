@@ -1,5 +1,6 @@
 //! A daemon that is killed, or ended by a signal, and restarted by a service manager.
 
+use crate::common;
 use crate::common::sequence;
 use crate::common::up;
 
@@ -101,8 +102,7 @@ fn a_capture_goes_on_in_the_same_file() {
 /// continue after the daemon is killed under traffic.
 #[test]
 fn interfaces_survive_a_killed_daemon() {
-    if !rustix::process::geteuid().is_root() {
-        netvale_harness::skip("needs root");
+    if !common::is_root("needs root") {
         return;
     }
     if !netvale_harness::net::inside(&["--net"]).expect("a namespace") {

@@ -150,11 +150,9 @@ fn every_kind_is_tried() {
 /// Objective: with the user and capabilities of the unit, TAPs and interfaces work.
 #[test]
 fn taps_and_interfaces_work_with_the_units_capabilities() {
-    if !rustix::process::geteuid().is_root() {
-        netvale_harness::skip("only root can become another user");
-        return;
-    }
-    if !inside(&["--net"]).unwrap_or_else(|why| panic!("{why}")) {
+    if !common::is_root("only root can become another user")
+        || !inside(&["--net"]).unwrap_or_else(|why| panic!("{why}"))
+    {
         return;
     }
     cable("nva", "nvb", 1).unwrap_or_else(|why| panic!("{why}"));

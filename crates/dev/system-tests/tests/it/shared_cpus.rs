@@ -7,11 +7,10 @@ use crate::common::up;
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use common::stdout;
-use netvale_harness::ChildProcess;
 use rustix::process::Signal;
 use up::{Guarded, LIMIT, Up};
 
@@ -85,17 +84,12 @@ impl Drop for Group {
     }
 }
 
-/// Starts a sender, a receiver, or a program that is only busy.
-fn start(command: &mut Command) -> Guarded {
-    Guarded(ChildProcess::start(command.stdout(Stdio::piped()).stderr(Stdio::piped())).expect("it starts"))
-}
-
 fn pkt_gen(up: &Up, args: &[&str]) -> Guarded {
-    start(&mut up.command(["pkt-gen"].iter().chain(args)))
+    Guarded::start(&mut up.command(["pkt-gen"].iter().chain(args)))
 }
 
 fn busy() -> Guarded {
-    start(Command::new("sh").args(["-c", "while :; do :; done"]))
+    Guarded::start(Command::new("sh").args(["-c", "while :; do :; done"]))
 }
 
 /// Returns the numbers of frames received, missing, and out of order, according to the receiver.

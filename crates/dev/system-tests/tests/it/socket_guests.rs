@@ -7,13 +7,9 @@ use crate::common::up;
 
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
-use std::sync::Mutex;
 
-use guest::{Guest, Nic, Qemu, image};
+use guest::{Guest, Nic, Qemu, alone, image};
 use up::Up;
-
-/// Emulated guests use all CPUs: one test runs at a time.
-static ONE: Mutex<()> = Mutex::new(());
 
 /// A user ID that no account of the system has.
 const USER: u32 = 70_320;
@@ -65,7 +61,7 @@ fn all_reach_each_other(guests: &mut [Guest]) {
 /// upgrade keeps the connections, because this QEMU cannot reconnect its sockets.
 #[test]
 fn a_users_guests_by_stream_dgram_vde_and_vhost_user_reach_each_other_before_and_after_an_upgrade() {
-    let _one = ONE.lock();
+    let _one = alone();
     if !rustix::process::geteuid().is_root() {
         return netvale_harness::skip("only root becomes another user");
     }

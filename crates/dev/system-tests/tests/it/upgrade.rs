@@ -17,6 +17,24 @@ use up::Up;
 /// Pause between two bursts of a sender, which leaves the machine time for other work.
 const PAUSE: Duration = Duration::from_millis(1);
 
+/// A daemon whose switch numbered frames cross to a lossless port.
+struct Crossing {
+    d: Up,
+    to: Port,
+    from: Sender,
+    came: Came,
+}
+
+impl Crossing {
+    fn start(pause: Duration) -> Crossing {
+        let d = Up::start(&[]);
+        d.must(&["attach", "vale0", "to", "--lossless", "--slots", "128"]);
+        let to = open(d.dir(), "vale0:to");
+        let from = Sender::start(d.dir().into(), "vale0:from", pause);
+        Crossing { d, to, from, came: Came::default() }
+    }
+}
+
 /// Objective: frames across a switch to a lossless port, and across a pipe, arrive once each and in order while the
 /// daemon is replaced repeatedly; addresses, counters and options stay.
 #[test]
@@ -112,11 +130,7 @@ fn timed(d: &Up, port: &str, frames: u64) -> Latency {
 /// frames.
 #[test]
 fn waiting_frames_survive_an_upgrade_in_order() {
-    let d = Up::start(&[]);
-    d.must(&["attach", "vale0", "to", "--lossless", "--slots", "128"]);
-    let mut to = open(d.dir(), "vale0:to");
-    let from = Sender::start(d.dir().into(), "vale0:from", Duration::ZERO);
-    let mut came = Came::default();
+    let Crossing { d, mut to, from, mut came } = Crossing::start(Duration::ZERO);
     for _ in 0..3 {
         // Wait until more frames were sent than the receiver's ring holds, so that the rest wait at the switch.
         let until = Instant::now() + LIMIT;
@@ -169,11 +183,7 @@ fn monitors_survive_an_upgrade() {
 /// others notice only a delay, and another successor can take over.
 #[test]
 fn a_daemon_goes_on_when_its_successor_fails() {
-    let d = Up::start(&[]);
-    d.must(&["attach", "vale0", "to", "--lossless", "--slots", "128"]);
-    let mut to = open(d.dir(), "vale0:to");
-    let from = Sender::start(d.dir().into(), "vale0:from", Duration::ZERO);
-    let mut came = Came::default();
+    let Crossing { d, mut to, from, mut came } = Crossing::start(Duration::ZERO);
     let pid = d.pid();
     let refused = Pretender::connect(d.dir()).and_then(|pretender| pretender.hello(1000)).expect("it answers");
     assert!(refused.status != 0 && refused.text.contains("the successor expects 1000"), "{}", refused.text);
@@ -197,11 +207,7 @@ fn a_daemon_goes_on_when_its_successor_fails() {
 /// Objective: a successor that dies after any part of the hand-over leaves the daemon, and frames in flight, unchanged.
 #[test]
 fn successors_that_die_on_the_way() {
-    let d = Up::start(&[]);
-    d.must(&["attach", "vale0", "to", "--lossless", "--slots", "128"]);
-    let mut to = open(d.dir(), "vale0:to");
-    let from = Sender::start(d.dir().into(), "vale0:from", PAUSE);
-    let mut came = Came::default();
+    let Crossing { d, mut to, from, mut came } = Crossing::start(PAUSE);
     let pid = d.pid();
     let mut most = 0;
     while Pretender::admitted(d.dir()).and_then(|pretender| pretender.take(most)).expect("it hands over") == most {
@@ -219,13 +225,9 @@ fn successors_that_die_on_the_way() {
 #[test]
 fn connections_that_come_and_go() {
     const EACH: usize = 5000;
-    let d = Up::start(&[]);
-    d.must(&["attach", "vale0", "to", "--lossless", "--slots", "128"]);
-    let mut to = open(d.dir(), "vale0:to");
-    let from = Sender::start(d.dir().into(), "vale0:from", PAUSE);
+    let Crossing { d, mut to, from, mut came } = Crossing::start(PAUSE);
     let descriptors = || std::fs::read_dir(format!("/proc/{}/fd", d.pid())).expect("it runs").count();
     d.upgrade();
-    let mut came = Came::default();
     let before = descriptors();
     let mut upgrades = 0;
     std::thread::scope(|scope| {

@@ -1,5 +1,6 @@
 //! A daemon with every kind of port that is replaced while numbered frames pass through all of them.
 
+use crate::common;
 use crate::common::guest;
 use crate::common::sequence;
 use crate::common::up;
@@ -162,8 +163,7 @@ impl Line {
 /// file; captures and monitors continue.
 #[test]
 fn every_kind_at_once() {
-    if !rustix::process::geteuid().is_root() {
-        netvale_harness::skip("XDP programs need root");
+    if !common::is_root("XDP programs need root") {
         return;
     }
     let Some(image) = image() else { return };

@@ -5,77 +5,28 @@ use crate::common;
 use crate::common::guest;
 use crate::common::up;
 
-use std::os::fd::OwnedFd;
-use std::sync::Mutex;
-
-use guest::{Guest, Nic, image};
-use netvale_control::attach::{AttachReply, REPLY_LEN};
-use netvale_control::succession::{Succession, VERSION};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use guest::{Guest, Nic, RECEIVE, alone, image};
+use netvale_harness::Pretender;
 use up::{Up, until};
 
-/// These tests use all CPUs: one runs at a time.
-static ONE: Mutex<()> = Mutex::new(());
-
-/// A daemon that is replaced by other processes.
-struct Upgraded(Up);
-
-impl Upgraded {
-    fn start() -> Upgraded {
-        Upgraded(Up::start(&[]))
-    }
-
-    fn attach(&self, line: &str) {
-        common::stdout(&self.0.run(&format!("attach {line}")));
-    }
-
-    fn upgrade(&self) {
-        self.0.upgrade();
-    }
-
-    /// Acts as a successor that disconnects during the hand-over.
-    fn fail_to_upgrade(&self) {
-        let socket = connect(&self.0);
-        let mut answer = [0; REPLY_LEN];
-        rustix::net::send(&socket, &Succession::Hello(VERSION).encode(), SendFlags::NOSIGNAL).unwrap();
-        let (got, _) = rustix::net::recv(&socket, &mut answer[..], RecvFlags::empty()).unwrap();
-        assert_eq!(AttachReply::decode(&answer[..got]).unwrap().status, 0);
-        rustix::net::send(&socket, &Succession::Begin.encode(), SendFlags::NOSIGNAL).unwrap();
-        let mut item = vec![0; 70_000];
-        // Only the first items are read; the other items are still in the socket when it is closed.
-        for _ in 0..3 {
-            let (got, _) = rustix::net::recv(&socket, &mut item[..], RecvFlags::empty()).unwrap();
-            assert!(got > 0);
-        }
-    }
-
-    fn notes(&self, port: &str) -> String {
-        self.0.show(port)["notes"].to_string()
-    }
-}
-
-fn connect(up: &Up) -> OwnedFd {
-    let flags = SocketFlags::CLOEXEC;
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
-    rustix::net::connect(&socket, &SocketAddrUnix::new(up.path("attach.sock")).unwrap()).unwrap();
-    socket
+fn attach(up: &Up, line: &str) {
+    common::stdout(&up.run(&format!("attach {line}")));
 }
 
 /// Creates two cables, each of a device and a driver on two switches. Numbered frames cross one cable from device to
 /// driver, and the other cable from driver to device, while the daemon is replaced ten times, and three more attempts
 /// fail.
 fn cables(options: &str) {
-    let _one = ONE.lock();
-    let daemon = Upgraded::start();
-    let up = &daemon.0;
+    let _one = alone();
+    let up = Up::start(&[]);
     for (name, device, driver) in [("down", "vale0", "vale1"), ("up", "vale3", "vale2")] {
         let socket = up.path(&format!("{name}.sock"));
-        daemon.attach(&format!("{device} vhost:{} --lossless", socket.display()));
-        daemon.attach(&format!("{driver} virtio:{} --lossless {options}", socket.display()));
-        until("the device runs", || daemon.notes(&format!("{driver}:{name}")).contains("device runs"));
+        attach(&up, &format!("{device} vhost:{} --lossless", socket.display()));
+        attach(&up, &format!("{driver} virtio:{} --lossless {options}", socket.display()));
+        until("the device runs", || up.notes(&format!("{driver}:{name}")).contains("device runs"));
     }
     let receivers = ["vale1", "vale3"].map(|switch| {
-        daemon.attach(&format!("{switch} {switch}:there --lossless"));
+        attach(&up, &format!("{switch} {switch}:there --lossless"));
         let receiver = up.start_program(&format!("pkt-gen -i {switch}:there -f rxseq -n 30000 -N"));
         up.wait_for_port(&format!("{switch}:there"));
         receiver
@@ -86,9 +37,11 @@ fn cables(options: &str) {
         until("frames are sent", || up.frames(&format!("{switch}:here"), "in") > 0);
     }
     for round in 0..10 {
-        daemon.upgrade();
+        up.upgrade();
         if round % 3 == 2 {
-            daemon.fail_to_upgrade();
+            // A successor disconnects during the hand-over, while further items are still in the socket.
+            let taken = Pretender::admitted(up.dir()).and_then(|pretender| pretender.take(3));
+            assert_eq!(taken.expect("it hands over"), 3);
         }
     }
     for program in senders.into_iter().chain(receivers) {
@@ -97,9 +50,9 @@ fn cables(options: &str) {
         assert!(!text.contains("Sequence") || text.contains("Sequence: 0 frames missing, 0 out of order"), "{text}");
     }
     for (device, driver) in [("vale0:down", "vale1:down"), ("vale3:up", "vale2:up")] {
-        assert!(daemon.notes(driver).contains("device runs"), "{}", daemon.notes(driver));
-        assert!(daemon.notes(device).contains("front end connected"), "{}", daemon.notes(device));
-        assert!(!daemon.notes(device).contains("earlier front ends"), "{}", daemon.notes(device));
+        assert!(up.notes(driver).contains("device runs"), "{}", up.notes(driver));
+        assert!(up.notes(device).contains("front end connected"), "{}", up.notes(device));
+        assert!(!up.notes(device).contains("earlier front ends"), "{}", up.notes(device));
     }
 }
 
@@ -114,13 +67,6 @@ fn split_cables_lose_no_frame_in_upgrades() {
 fn packed_cables_lose_no_frame_in_upgrades() {
     cables("--packed --no-mergeable");
 }
-
-const RECEIVE: &str = "
-ip addr add 10.1.0.1/24 dev eth0; ip link set eth0 up
-echo ready
-nc -l -p 5000 >/tmp/file
-md5sum /tmp/file
-";
 
 const SEND: &str = "
 ip addr add 10.1.0.2/24 dev eth0; ip link set eth0 up
@@ -138,33 +84,31 @@ while [ $i -lt 16 ]; do dd if=/tmp/file bs=256k skip=$i count=1 2>/dev/null; sle
 /// frame meets a queue that is not ready, and no front end reconnects.
 #[test]
 fn guests_do_not_notice() {
-    let _one = ONE.lock();
+    let _one = alone();
     let Some(image) = image() else { return };
-    let daemon = Upgraded::start();
-    let up = &daemon.0;
+    let up = Up::start(&[]);
     let sockets = ["one", "two"].map(|name| up.path(&format!("{name}.sock")));
-    sockets.iter().for_each(|socket| daemon.attach(&format!("vale0 vhost:{}", socket.display())));
+    sockets.iter().for_each(|socket| attach(&up, &format!("vale0 vhost:{}", socket.display())));
     let mut receiver = Guest::start(image, RECEIVE, 1, &Nic::new(&sockets[0]));
     receiver.expect("ready");
     let mut sender = Guest::start(image, SEND, 2, &Nic { device: ",packed=on", ..Nic::new(&sockets[1]) });
     sender.expect("reached");
     let idle = |port: &str| -> u64 {
-        let shown = daemon.0.show(port);
+        let shown = up.show(port);
         let rings = shown["rings"].as_array().into_iter().flatten();
         rings.filter_map(|ring| ring["idle"].as_u64()).sum()
     };
     // Frames from before the guests were up do not count.
     let before = ["vale0:one", "vale0:two"].map(idle);
     for _ in 0..10 {
-        daemon.upgrade();
+        up.upgrade();
     }
     let after = ["vale0:one", "vale0:two"].map(idle);
     let theirs = sender.end();
     let ours = receiver.end();
     assert_eq!(before, after);
-    let sum = |text: &str| text.lines().find(|l| l.contains("/tmp/file")).map(|l| l[..32].to_owned());
-    assert!(sum(&ours).is_some() && sum(&ours) == sum(&theirs), "{ours}\n{theirs}");
+    guest::same_file(&ours, &theirs);
     for port in ["vale0:one", "vale0:two"] {
-        assert!(!daemon.notes(port).contains("earlier front ends"), "{}", daemon.notes(port));
+        assert!(!up.notes(port).contains("earlier front ends"), "{}", up.notes(port));
     }
 }

@@ -20,11 +20,11 @@ const USER: u32 = 70_300;
 const OTHER: u32 = 70_301;
 
 fn is_root() -> bool {
-    let is_root = rustix::process::geteuid().is_root();
-    if !is_root {
-        netvale_harness::skip("only root can become another user");
-    }
-    is_root
+    common::is_root("only root can become another user")
+}
+
+fn up_as_root(args: &[&str]) -> Option<Up> {
+    is_root().then(|| Up::start(args))
 }
 
 /// Creates a capture to replay: one broadcast frame.
@@ -95,10 +95,7 @@ fn every_thread_is_confined() {
 /// Objective: root and the daemon's user may end a daemon that changed to that user; other users may not.
 #[test]
 fn its_user_is_trusted() {
-    if !is_root() {
-        return;
-    }
-    let up = Up::start(&["--user", &USER.to_string(), "--socket-mode", "0666"]);
+    let Some(up) = up_as_root(&["--user", &USER.to_string(), "--socket-mode", "0666"]) else { return };
     std::fs::set_permissions(up.dir(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let program = Program::new();
     let refused = program.run_by(OTHER, up.dir(), &["stop"]);
@@ -109,10 +106,7 @@ fn its_user_is_trusted() {
 /// Objective: the sockets have the requested owner and group, although the daemon's user could not set them.
 #[test]
 fn sockets_are_given_away() {
-    if !is_root() {
-        return;
-    }
-    let up = Up::start(&["--user", &USER.to_string(), "--socket-group", &OTHER.to_string()]);
+    let Some(up) = up_as_root(&["--user", &USER.to_string(), "--socket-group", &OTHER.to_string()]) else { return };
     let of = std::fs::metadata(up.path("control.sock")).unwrap();
     assert_eq!((of.uid(), of.gid(), of.mode() & 0o777), (USER, OTHER, 0o660));
     confinement::threads(up.pid()).iter().for_each(confinement::Thread::assert_confined);

@@ -11,7 +11,7 @@ fn cable(options: &str, path: &str) {
     let socket = up.path("cable.sock");
     common::stdout(&up.run(&format!("attach vale0 vhost:{}", socket.display())));
     common::stdout(&up.run(&format!("attach vale1 virtio:{} {options}", socket.display())));
-    let notes = || up.show("vale1:cable")["notes"].to_string();
+    let notes = || up.notes("vale1:cable");
     until("the device runs", || notes().contains("device runs"));
     assert!(notes().contains(&format!("path: {path}")), "{}", notes());
     let receiver = up.start_program("pkt-gen -i vale1:there -f rx -n 500 --json");

@@ -6,10 +6,10 @@ use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::up::{listens, until};
+use super::up::{Up, listens, until};
 
 /// Time limit for each step of a guest.
 pub const LIMIT: Duration = Duration::from_secs(240);
@@ -17,6 +17,14 @@ pub const LIMIT: Duration = Duration::from_secs(240);
 /// If a switch carries more bytes per frame than this on average, TCP segments cross it whole; otherwise no frame is
 /// longer than 1514. In slow guests, Linux does not merge more than two segments.
 pub const WHOLE: u64 = 2000;
+
+/// Script that receives a file at port 5000 of 10.1.0.1.
+pub const RECEIVE: &str = "
+ip addr add 10.1.0.1/24 dev eth0; ip link set eth0 up
+echo ready
+nc -l -p 5000 >/tmp/file
+md5sum /tmp/file
+";
 
 /// The files from which guests boot.
 pub struct Image {
@@ -32,12 +40,8 @@ pub struct Image {
 pub fn image() -> Option<&'static Image> {
     static IMAGE: OnceLock<Option<Image>> = OnceLock::new();
     let found = IMAGE.get_or_init(|| {
-        for program in ["qemu-system-x86_64", "busybox", "cpio", "modprobe", "debootstrap"] {
-            let dirs = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin:/bin";
-            if !std::env::split_paths(&dirs).any(|d| d.join(program).exists()) {
-                netvale_harness::skip(&format!("{program} is not installed"));
-                return None;
-            }
+        if !super::has(&["qemu-system-x86_64", "busybox", "cpio", "modprobe", "debootstrap"]) {
+            return None;
         }
         Some(Image {
             folder: folder("guest-image.sh")?,
@@ -46,6 +50,21 @@ pub fn image() -> Option<&'static Image> {
         })
     });
     found.as_ref()
+}
+
+/// Emulated guests use all CPUs: one test runs at a time.
+static ONE: Mutex<()> = Mutex::new(());
+
+/// Waits until no other test has guests. The next test waits until the returned value is dropped.
+pub fn alone() -> MutexGuard<'static, ()> {
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Starts a daemon for guests once no other test has guests. Returns the value of [`alone`], and the image; `None` if
+/// guests cannot run here.
+pub fn begin(args: &[&str]) -> Option<(MutexGuard<'static, ()>, &'static Image, Up)> {
+    let one = alone();
+    image().map(|image| (one, image, Up::start(args)))
 }
 
 /// Runs a script of `scripts`. Returns the folder that the script makes; `None`, with the test reported as skipped, if
@@ -173,8 +192,13 @@ pub struct Guest {
 /// Asserts that a sender's pings were answered, and that both guests print the same checksum of `/tmp/file`.
 pub fn same_sum(receiver: &str, sender: &str) {
     assert!(sender.contains(" 0% packet loss"), "{sender}");
-    let sum = |text: &str| text.lines().find(|l| l.contains("/tmp/file")).map(|l| l[..32].to_owned());
-    assert!(sum(receiver).is_some() && sum(receiver) == sum(sender), "{receiver}\n{sender}");
+    same_file(receiver, sender);
+}
+
+/// Asserts that both guests print the same checksum of `/tmp/file`.
+pub fn same_file(one: &str, other: &str) {
+    let sum = |text: &str| text.lines().find(|l| l.contains("  /tmp/file")).map(|l| l[..32].to_owned());
+    assert!(sum(one).is_some() && sum(one) == sum(other), "{one}\n{other}");
 }
 
 impl Guest {

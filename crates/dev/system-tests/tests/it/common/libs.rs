@@ -2,24 +2,22 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::time::Instant;
+use std::process::{Command, Output};
 
 use netvale_system_tests::programs;
 
 use crate::common::stderr;
-use crate::common::up::LIMIT;
+use crate::common::up::Guarded;
 
 /// Compiles a C program of crates/programs/capi/tests/c and links it to libnetmap.
 pub fn compile(name: &str, into: &Path) -> PathBuf {
-    let capi = netvale_system_tests::root().join("crates/programs/capi");
     let program = into.join(name);
     // Programs find the library by its installed name.
     let _ = std::os::unix::fs::symlink(programs().join("libnetmap.so"), into.join("libnetmap.so.0"));
     let output = Command::new("cc")
         .args(["-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-I"])
-        .arg(capi.join("include"))
-        .arg(capi.join("tests/c").join(format!("{name}.c")))
+        .arg(netvale_system_tests::root().join("crates/programs/capi/include"))
+        .arg(source(name))
         .arg("-o")
         .arg(&program)
         .arg("-L")
@@ -30,6 +28,11 @@ pub fn compile(name: &str, into: &Path) -> PathBuf {
         .expect("the C compiler runs");
     assert!(output.status.success(), "{}", stderr(&output));
     program
+}
+
+/// Returns the path of the C program of that name, of crates/programs/capi/tests/c.
+pub fn source(name: &str) -> PathBuf {
+    netvale_system_tests::root().join(format!("crates/programs/capi/tests/c/{name}.c"))
 }
 
 /// Compiles a C program without linking it to netvale's library, which the test preloads.
@@ -48,17 +51,7 @@ pub fn compile_alone(source: &Path, program: &Path, libraries: &[&str]) {
 
 /// Runs a command until it ends, within the limit.
 pub fn finish(mut command: Command) -> Output {
-    let start = Instant::now();
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
-    loop {
-        if child.try_wait().expect("a child").is_some() {
-            return child.wait_with_output().expect("its output");
-        }
-        if start.elapsed() > LIMIT * 2 {
-            let _ = child.kill();
-            let output = child.wait_with_output().expect("its output");
-            panic!("{command:?} does not end: {}", stderr(&output));
-        }
-        std::thread::sleep(std::time::Duration::from_millis(2));
-    }
+    let output = Guarded::start(&mut command).output();
+    assert!(output.status.code().is_some(), "{command:?} does not end: {}", stderr(&output));
+    output
 }

@@ -8,6 +8,16 @@ use std::time::Duration;
 use crate::common;
 use crate::common::responder::PortThread;
 
+/// Script that finds the device (`at`) and the memory device (`memory`).
+pub const FIND: &str = "
+for pci in /sys/bus/pci/devices/*; do
+    case $(cat $pci/vendor)$(cat $pci/device) in
+        0x1b360x000d) at=$(basename $pci) ;;
+        0x1b360x000c) memory=$(basename $pci) ;;
+    esac
+done
+";
+
 /// Starts a thread that opens a port, and returns frames of EtherType 0x88b5 to their senders.
 pub fn echo(run_dir: &Path, name: &str) -> PortThread {
     PortThread::start(run_dir, name, |port| {

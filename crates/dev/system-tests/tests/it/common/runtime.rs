@@ -34,12 +34,16 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    pub fn new() -> Runtime {
+    /// Starts a daemon, and prepares the address plugin; `None` if these tests cannot run here.
+    pub fn start() -> Option<Runtime> {
+        if !can_run() {
+            return None;
+        }
         let dir = netvale_harness::daemon::scratch("cni").expect("a folder");
         let plugin = dir.path().join("test-ipam");
         std::fs::write(&plugin, IPAM).expect("written");
         std::fs::set_permissions(&plugin, std::fs::Permissions::from_mode(0o755)).expect("executable");
-        Runtime { up: Up::start(&[]), dir }
+        Some(Runtime { up: Up::start(&[]), dir })
     }
 
     /// Returns a configuration whose address plugin returns `address`, with the further members `more`.

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::ops::Deref;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
@@ -20,6 +20,11 @@ pub const LIMIT: Duration = Duration::from_secs(60);
 pub struct Guarded(pub ChildProcess);
 
 impl Guarded {
+    /// Starts a program whose standard input is empty, and whose output is piped.
+    pub fn start(command: &mut Command) -> Guarded {
+        Guarded(ChildProcess::start(command.stdout(Stdio::piped()).stderr(Stdio::piped())).expect("it starts"))
+    }
+
     /// Waits until the child ends by itself. Returns its output. A child that does not end is killed after a while, so
     /// that the test fails instead of hanging.
     pub fn output(self) -> Output {
@@ -96,6 +101,13 @@ impl Up {
         command
     }
 
+    /// Returns the command `netvale run --`, without the program.
+    pub fn preload(&self) -> Command {
+        let mut command = self.command(["run", "--lib-dir"]);
+        command.arg(netvale_system_tests::programs()).arg("--");
+        command
+    }
+
     /// Runs a subcommand (blank-separated words) until it ends.
     pub fn run(&self, line: &str) -> Output {
         self.command(line.split_whitespace()).output().expect("the binary starts")
@@ -108,8 +120,7 @@ impl Up {
 
     /// Starts a subcommand.
     pub fn start_program(&self, line: &str) -> Guarded {
-        let mut command = self.command(line.split_whitespace());
-        Guarded(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts").into())
+        Guarded::start(&mut self.command(line.split_whitespace()))
     }
 
     /// Sends frames to all ports of vale0 until the returned value is dropped: for a guest that may take long to start.
@@ -121,6 +132,17 @@ impl Up {
     /// Returns a port's `show --json`; null if the port does not exist.
     pub fn show(&self, port: &str) -> Value {
         serde_json::from_slice(&self.run(&format!("show {port} --json")).stdout).unwrap_or_default()
+    }
+
+    pub fn notes(&self, port: &str) -> String {
+        self.show(port)["notes"].to_string()
+    }
+
+    /// Attaches a device of `kind` for a guest as port `name` of vale0. Returns the path of the device's socket.
+    pub fn attach(&self, kind: &str, name: &str, options: &str) -> PathBuf {
+        let socket = self.path(&format!("{name}.sock"));
+        stdout(&self.run(&format!("attach vale0 {kind}:{} --name {name} {options}", socket.display())));
+        socket
     }
 
     /// Returns the numbers of frames and bytes that a port sent into the switch (`in`), or received from it (`out`).
@@ -137,9 +159,7 @@ impl Up {
 
     /// Returns the number of frames that a port's rings of one direction carried.
     pub fn frames(&self, port: &str, direction: &str) -> u64 {
-        let shown = self.show(port);
-        let rings = shown["rings"].as_array().cloned().unwrap_or_default();
-        rings.iter().filter(|ring| ring["dir"] == direction).filter_map(|ring| ring["frames"].as_u64()).sum()
+        self.moved(port, direction).0
     }
 }
 
