@@ -240,8 +240,6 @@ impl PcapEgress {
         let cut_off = status.lost().saturating_sub(writer.lost());
         let flushed = (written.bytes(), writer.written());
         let kept = noted.as_fd().try_clone_to_owned()?;
-        let pool_too = Arc::clone(&pool);
-        let status_too = Arc::clone(&status);
         let mut recorder = RecorderThread {
             writer,
             written,
@@ -249,8 +247,8 @@ impl PcapEgress {
             cut_off,
             is_flushed: false,
             noted,
-            pool: pool_too,
-            status: status_too,
+            pool: Arc::clone(&pool),
+            status: Arc::clone(&status),
         };
         recorder.note();
         recorder.put_down();

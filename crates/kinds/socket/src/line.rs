@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use rustix::net::SocketType;
 
 use crate::egress::{Carrier, PeerEgress};
-use crate::ingress::{PeerIngress, PeerSeats};
+use crate::ingress::PeerIngress;
 use crate::news::PeerNews;
 use crate::parts::PeerParts;
 use crate::reader::{FrameReader, MessageReader, StreamReader};
@@ -230,8 +230,13 @@ impl SocketLine {
         let counters = Arc::clone(&self.output.counters);
         let egress = PeerEgress::new(to, carrier(&peer), counters, writer, &backlog);
         self.output.put(egress).map_err(text)?;
-        let seats = PeerSeats { input: Arc::downgrade(&self.input), output: Arc::downgrade(&self.output) };
-        let ingress = PeerIngress::new(from, reader, Arc::clone(&self.input.counters), seats);
+        let ingress = PeerIngress {
+            parts: from,
+            reader,
+            counters: Arc::clone(&self.input.counters),
+            input: Arc::downgrade(&self.input),
+            output: Arc::downgrade(&self.output),
+        };
         self.input.put(ingress).map_err(text)?;
         *self.peer.borrow_mut() = Some(LinePeer { peer, noted: copies, news });
         Ok(())

@@ -78,9 +78,6 @@ impl Inflight {
     /// [`MemoryError`] if the memory cannot be mapped.
     pub fn new(file: OwnedFd, shape: InflightShape) -> Result<Inflight, MemoryError> {
         let InflightShape { len, offset, .. } = shape;
-        if offset.checked_add(len).is_none() {
-            return Err(MemoryError::Wraps { guest: offset, size: len });
-        }
         let file = Arc::new(file);
         let map = map(Arc::clone(&file), offset, len)?;
         Ok(Inflight { base: map.start(), map, file, shape })

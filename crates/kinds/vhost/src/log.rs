@@ -39,9 +39,6 @@ impl DirtyLog {
         if len == 0 {
             return Err(MemoryError::Empty);
         }
-        if offset.checked_add(len).is_none() {
-            return Err(MemoryError::Wraps { guest: offset, size: len });
-        }
         let file = Arc::new(file);
         let map = map(Arc::clone(&file), offset, len)?;
         Ok(DirtyLog { bits: map.start(), map, len, offset, file })

@@ -10,13 +10,11 @@ use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
 use netvale_pci::{MappedBar, PciError, PciFunction};
 use netvale_virtio::driver::options::DriverOptions;
-use netvale_virtio::driver::path::Path;
 use netvale_virtio::driver::port::{LendError, PortSession, Transport};
 use netvale_virtio::driver::ram::{DriverRam, QueueRam};
 use netvale_virtio::driver::started::{Kick, RunningQueue, RunningVirtioDevice, pair_up};
 use netvale_virtio::driver::{DriverFeatures, DriverQueue};
-use netvale_virtio::features::{ACCESS_PLATFORM, CTRL_VQ, IN_ORDER, MQ, ORDER_PLATFORM, STATUS, VERSION_1};
-use netvale_virtio::queue::QueueFeatures;
+use netvale_virtio::features::{ACCESS_PLATFORM, CTRL_VQ, MQ, ORDER_PLATFORM, STATUS, VERSION_1};
 use rustix::io::Errno;
 use thiserror::Error;
 
@@ -354,10 +352,7 @@ impl PciDevice {
             return Err(NoDevice::MissingFeature("a queue of that size"));
         }
         c.write16(at::QUEUE_SIZE, ram.size());
-        let layout = QueueFeatures::of(features);
-        let in_order = features & IN_ORDER != 0;
-        let vectored = Path::of(features, options.vector).vector.is_some();
-        let queue = DriverQueue::new(&ram, DriverFeatures { queue: layout, in_order, vector: vectored });
+        let queue = DriverQueue::new(&ram, DriverFeatures::of(features, options));
         c.write64(at::QUEUE_DESC, ram.device_address(ram.desc()));
         c.write64(at::QUEUE_DRIVER, ram.device_address(ram.avail()));
         c.write64(at::QUEUE_DEVICE, ram.device_address(ram.used()));

@@ -86,15 +86,14 @@ impl Acceptor {
         if self.paused.take().is_some() {
             self.listen(epoll::EventFlags::IN);
         }
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        if !is_waited_for(&self.socket) {
+        if !netvale_mem::notify::nap(self.socket.as_fd(), Duration::ZERO) {
             return None;
         }
         if !self.turnstile.pass(now) {
             self.pause(now + EVERY);
             return None;
         }
-        match rustix::net::acceptfrom_with(&*self.socket, flags) {
+        match rustix::net::acceptfrom_with(&*self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
             Ok(connection) => Some(connection),
             Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => None,
             Err(_) => {
@@ -118,11 +117,6 @@ impl Acceptor {
     pub(super) fn wait(&self, now: Instant) -> Duration {
         self.paused.map_or(Duration::MAX, |until| until.saturating_duration_since(now))
     }
-}
-
-/// Returns whether a connection waits to be accepted.
-fn is_waited_for(socket: &OwnedFd) -> bool {
-    netvale_mem::notify::nap(socket.as_fd(), Duration::ZERO)
 }
 
 /// A listening socket and the format of its connections.

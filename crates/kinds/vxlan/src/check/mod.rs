@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use errors::{Cause, PathError};
 use longest::ProbeResponse;
-use probe::{EchoAnswer, Probe};
+use probe::Probe;
 
 use crate::tunnel::around_packet;
 
@@ -202,10 +202,9 @@ fn fits(
 
 fn ask(probe: &mut Probe, size: u32, wait: Duration) -> io::Result<ProbeResponse> {
     for _ in 0..TRIES {
-        match probe.echo(size, wait)? {
-            EchoAnswer::Reply => return Ok(ProbeResponse::Reply),
-            EchoAnswer::Error(PathError { cause: Cause::TooBig(mtu), .. }) => return Ok(ProbeResponse::TooBig(mtu)),
-            EchoAnswer::Error(_) | EchoAnswer::Silence => {}
+        let response = probe.echo(size, wait)?;
+        if response != ProbeResponse::Silence {
+            return Ok(response);
         }
     }
     Ok(ProbeResponse::Silence)
