@@ -181,33 +181,11 @@ pub struct PcapEgress {
 }
 
 impl PcapEgress {
-    /// Creates or truncates the file, and starts to capture.
-    ///
-    /// # Errors
-    /// [`WriteError`] if the file cannot be created, its header cannot be written, or a thread cannot be started.
-    pub fn create(path: &Path, options: CaptureOptions, counters: Arc<RingCounters>) -> Result<Self, WriteError> {
-        let file = File::create(path).map_err(|e| WriteError::new(Some(path.to_owned()), e))?;
-        Self::new(file, path, options, counters)
-    }
-
-    /// Captures to an open file. `path` is for error messages.
+    /// Captures to an open file until the capture reaches `limit`. `path` is for error messages.
     ///
     /// # Errors
     /// [`WriteError`] if the file's header cannot be written, or a thread cannot be started.
     pub fn new(
-        file: File,
-        path: &Path,
-        options: CaptureOptions,
-        counters: Arc<RingCounters>,
-    ) -> Result<Self, WriteError> {
-        Self::limited(file, path, options, CaptureLimit::default(), counters)
-    }
-
-    /// Like [`PcapEgress::new`], but the capture ends at `limit`.
-    ///
-    /// # Errors
-    /// As for [`PcapEgress::new`].
-    pub fn limited(
         file: File,
         path: &Path,
         options: CaptureOptions,

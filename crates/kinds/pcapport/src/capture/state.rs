@@ -242,7 +242,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::tests::{deliver, read};
+    use super::super::tests::{deliver, read, start};
     use super::*;
     use crate::limit::Allowance;
 
@@ -254,7 +254,7 @@ mod tests {
         let file = File::create(path).unwrap();
         let again = file.try_clone().unwrap();
         let options = CaptureOptions::of(path);
-        let egress = PcapEgress::new(file, path, options, Arc::default()).unwrap();
+        let egress = start(file, path, options).unwrap();
         let all: Vec<Vec<u8>> = (0..frames).map(|i| vec![i as u8; 60]).collect();
         assert_eq!(deliver(&egress, &all), frames);
         assert_eq!(egress.settle(LIMIT).unwrap().written, frames as u64);
