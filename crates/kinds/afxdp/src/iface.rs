@@ -99,23 +99,14 @@ struct EthtoolValue {
     data: u32,
 }
 
-/// A driver's offload of VLAN tags.
+/// A driver's offload of VLAN tags. The values are flags of linux/ethtool.h.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TagOffload {
-    /// The driver removes tags from received frames (`rx-vlan-offload`).
-    Received,
-    /// The driver inserts tags into sent frames; until then, the tag is in the frame's metadata (`tx-vlan-offload`).
-    Sent,
-}
-
-impl TagOffload {
-    /// Returns `ETH_FLAG_RXVLAN` or `ETH_FLAG_TXVLAN`.
-    fn flag(self) -> u32 {
-        match self {
-            TagOffload::Received => 1 << 8,
-            TagOffload::Sent => 1 << 7,
-        }
-    }
+    /// The driver removes tags from received frames (`rx-vlan-offload`, `ETH_FLAG_RXVLAN`).
+    Received = 1 << 8,
+    /// The driver inserts tags into sent frames; until then, the tag is in the frame's metadata (`tx-vlan-offload`,
+    /// `ETH_FLAG_TXVLAN`).
+    Sent = 1 << 7,
 }
 
 const SIOCETHTOOL: libc::Ioctl = 0x8946;
@@ -222,7 +213,7 @@ fn offloads(name: &str) -> Result<u32, Errno> {
 
 /// Whether the interface's driver performs this offload. False if the request fails.
 pub fn has_offload(name: &str, offload: TagOffload) -> bool {
-    offloads(name).is_ok_and(|flags| flags & offload.flag() != 0)
+    offloads(name).is_ok_and(|flags| flags & offload as u32 != 0)
 }
 
 /// Turns an offload on or off.
@@ -232,7 +223,8 @@ pub fn has_offload(name: &str, offload: TagOffload) -> bool {
 pub fn set_offload(name: &str, offload: TagOffload, on: bool) -> Result<(), Errno> {
     /// `ETHTOOL_SFLAGS`.
     const SET_FLAGS: u32 = 0x26;
-    let flags = offloads(name)? & !offload.flag() | if on { offload.flag() } else { 0 };
+    let flag = offload as u32;
+    let flags = offloads(name)? & !flag | if on { flag } else { 0 };
     ethtool(&socket()?, name, &mut EthtoolValue { cmd: SET_FLAGS, data: flags })?;
     if has_offload(name, offload) == on { Ok(()) } else { Err(Errno::OPNOTSUPP) }
 }

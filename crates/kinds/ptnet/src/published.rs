@@ -304,7 +304,7 @@ impl PtnetDevice {
     }
 
     /// Sets half of the address of the status blocks. The driver writes the low half last; only the write of the low
-    /// half takes effect, and it stops rings that run with the old address.
+    /// half takes effect: this write stops rings that run with the old address.
     fn set_csb(&mut self, half: usize, value: u32) {
         if let Some(place) = self.csb.get_mut(half) {
             *place = value;

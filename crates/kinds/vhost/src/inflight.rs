@@ -214,8 +214,8 @@ impl live::InflightRecord for QueueRecord {
         }
     }
 
-    /// Clears the record, which is no longer needed: the front end knows the queue's position, and passes it on when it
-    /// restarts the queue.
+    /// Clears the record, which is no longer needed: the front end knows the queue's position, and sends the position
+    /// when it restarts the queue.
     fn close(&self) {
         self.half(VERSION_AT).store(0, Ordering::Release);
     }

@@ -11,7 +11,7 @@ use netvale_mem::Mapping;
 use netvale_virtio::device::live::WriteLog;
 use netvale_virtio::memory::{MemoryError, map};
 
-/// Size in bytes of the guest memory that one bit stands for (`VHOST_LOG_PAGE`).
+/// Size in bytes of a page of guest memory, for which the log has one bit (`VHOST_LOG_PAGE`).
 const PAGE: u64 = 4096;
 
 /// A dirty log, in memory that a front end shares.

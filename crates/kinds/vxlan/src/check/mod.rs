@@ -155,8 +155,8 @@ pub fn check(asker: &Asker, vtep: IpAddr) -> Result<VtepReport, CheckError> {
     Ok(report)
 }
 
-/// Returns the shortest of several round trips (`None` if no reply arrived), and the failure: what the network reports,
-/// or [`VtepFailure::NoAnswer`]; `None` if there is no failure.
+/// Returns the shortest of several round trips (`None` if no reply arrived), and the failure: an error that the network
+/// reports, or [`VtepFailure::NoAnswer`]; `None` if there is no failure.
 fn reach(probe: &mut Probe, asker: &Asker) -> io::Result<(Option<Duration>, Option<VtepFailure>)> {
     let mut shortest: Option<Duration> = None;
     for _ in 0..ROUNDS {
