@@ -216,7 +216,7 @@ impl PcapEgress {
         let pool = Arc::new(ChunkPool::new());
         let status = Arc::new(status);
         let cut_off = status.lost().saturating_sub(writer.lost());
-        let flushed = (written.bytes(), writer.written());
+        let flushed = (written.bytes, writer.written());
         let kept = noted.as_fd().try_clone_to_owned()?;
         let mut recorder = RecorderThread {
             writer,
@@ -345,7 +345,7 @@ impl RecorderThread {
     }
 
     fn note(&self) {
-        self.status.portions.store(self.written.portions(), Ordering::Relaxed);
+        self.status.portions.store(self.written.portions, Ordering::Relaxed);
         self.status.written.store(self.writer.written(), Ordering::Relaxed);
         self.status.lost.store(self.writer.lost() + self.cut_off, Ordering::Relaxed);
     }
@@ -357,7 +357,7 @@ impl RecorderThread {
             self.status.fail(e);
             self.put_down();
         }
-        self.flushed = (self.written.bytes(), self.writer.written());
+        self.flushed = (self.written.bytes, self.writer.written());
         self.is_flushed = true;
     }
 

@@ -114,11 +114,11 @@ fn at_most(count: u64) -> u64 {
 impl RecorderThread {
     pub(super) fn state(&self) -> CaptureState {
         CaptureState {
-            bytes: self.written.bytes(),
+            bytes: self.written.bytes,
             written: self.writer.written(),
             failed: self.writer.lost(),
             cut_off: self.cut_off,
-            portions: self.written.portions(),
+            portions: self.written.portions,
             ended: self.status.ended(),
             error: self.status.error().and_then(WriteError::io).map(ToString::to_string),
         }
@@ -217,7 +217,7 @@ impl PcapEgress {
             status.fail(WriteError::new(Some(path.to_owned()), Error::other(text)));
         }
         let writer = PcapWriter::continued(file, options.format, written, lost).named(path);
-        let written = CaptureProgress::continued(limit, bytes, portions);
+        let written = CaptureProgress { limit, bytes, portions };
         Ok(Self::start(writer, written, noted, status, options, counters)?)
     }
 }

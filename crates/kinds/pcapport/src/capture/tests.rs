@@ -213,7 +213,7 @@ fn continued_limits_and_forgeries() {
     let file = File::create(&path).unwrap();
     let limit = || CaptureLimit { bytes: Some(24 + 3 * 76), shared: None };
     let frame = [vec![1u8; 60]];
-    let first = PcapEgress::limited(file.try_clone().unwrap(), &path, options, limit(), Arc::default()).unwrap();
+    let first = PcapEgress::new(file.try_clone().unwrap(), &path, options, limit(), Arc::default()).unwrap();
     deliver(&first, &frame);
     let state = first.settle(LIMIT).unwrap();
     let go_on = |file: &File, state| {

@@ -117,7 +117,7 @@ fn no_frame_is_sent_before_its_time() {
 fn a_cut_file_yields_its_whole_frames() {
     let dir = tempfile::tempdir().unwrap();
     let path = capture(&dir, 10);
-    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
     file.set_len(file.metadata().unwrap().len() - 5).unwrap();
     let mut source = open(&path, 0, ReplayPace::Fast);
     assert_eq!(drive(&mut source, usize::MAX, |_| {}), 9);

@@ -35,18 +35,18 @@ pub enum OwnAddress {
 
 /// A rate limit for arriving peers: `TOGETHER` peers in a burst, then one per `EVERY`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Turnstile {
+struct Turnstile {
     left: u32,
     since: Instant,
 }
 
 impl Turnstile {
-    pub(super) fn new(now: Instant) -> Turnstile {
+    fn new(now: Instant) -> Turnstile {
         Turnstile { left: TOGETHER, since: now }
     }
 
     /// Returns whether one more peer may arrive now, and counts the peer if so.
-    pub(super) fn pass(&mut self, now: Instant) -> bool {
+    fn pass(&mut self, now: Instant) -> bool {
         let more = now.saturating_duration_since(self.since).as_nanos() / EVERY.as_nanos();
         let more = u32::try_from(more).unwrap_or(u32::MAX);
         self.left = self.left.saturating_add(more).min(TOGETHER);
