@@ -64,7 +64,7 @@ fuzz_target!(|data: &[u8]| {
     SHARED.with_borrow_mut(|shared| {
         let Some(VfioUserState { memory, backend, queues, fault, scratch }) = shared else { return };
         let machine = Arc::<PtnetMachine>::default();
-        let Ok(device) = PtnetDevice::new(&CONFIG, &machine, backend, Box::new(|_| ()), fault) else { return };
+        let Ok(device) = PtnetDevice::new(&CONFIG, &machine, backend, fault) else { return };
         let mut session = DeviceSession::new(device, PtnetDevice::vectors(&CONFIG), fault);
         let hello = VfioHeader { id: 0, command: command::VERSION, size: 20, flags: 0, error: 0 };
         let _ = session.handle(VfioMessage { header: hello, payload: vec![0; 4], fds: vec![] });

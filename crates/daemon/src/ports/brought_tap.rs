@@ -167,8 +167,8 @@ fn of(queues: &[Arc<OwnedFd>], link: &TapLink) -> PortQueues {
     let mut egress = Vec::<Arc<dyn Egress>>::new();
     let mut ingresses = Vec::<Box<dyn Ingress>>::new();
     for queue in queues {
-        egress.push(Arc::new(TapEgress::new(Arc::clone(queue), Arc::default()).behind(link.clone())));
-        ingresses.push(Box::new(TapIngress::new(Arc::clone(queue), Arc::default()).behind(link.clone())));
+        egress.push(Arc::new(TapEgress::new(Arc::clone(queue), link.clone())));
+        ingresses.push(Box::new(TapIngress::new(Arc::clone(queue), link.clone())));
     }
     (egress, ingresses)
 }

@@ -221,7 +221,7 @@ fn capture(d: &mut Daemon, caller: Caller, path: &Path, bytes: Option<u64>) -> R
     let limit = CaptureLimit { bytes, shared: shared.clone() };
     let made = files::to_write(&place).map_err(|e| unopened(&d.config, path, &e)).and_then(|file| {
         let stat = rustix::fs::fstat(&file)?;
-        let egress = PcapEgress::limited(file.try_clone()?, path, CaptureOptions::of(path), limit, Arc::default());
+        let egress = PcapEgress::new(file.try_clone()?, path, CaptureOptions::of(path), limit, Arc::default());
         let egress = Arc::new(egress.map_err(|e| unwritable(&e))?);
         let shares = shared.is_some();
         Ok((CaptureFile { path: path.to_owned(), file, egress, shares }, (stat.st_dev, stat.st_ino)))

@@ -111,8 +111,8 @@ pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal
     let link = TapLink::default();
     link.on_change(d.on_news());
     for queue in &queues {
-        egress.push(Arc::new(TapEgress::new(Arc::clone(queue), Arc::default()).behind(link.clone())));
-        ingresses.push(Box::new(TapIngress::new(Arc::clone(queue), Arc::default()).behind(link.clone())));
+        egress.push(Arc::new(TapEgress::new(Arc::clone(queue), link.clone())));
+        ingresses.push(Box::new(TapIngress::new(Arc::clone(queue), link.clone())));
     }
     let behind = TapPort { name, detail, link, uso, queues };
     plug(d, &asked.at, (egress, ingresses), NewPort::new(behind, asked).with_gro(o.gro()))

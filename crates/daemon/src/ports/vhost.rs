@@ -5,7 +5,8 @@ use netvale_control::types::{Mac, PortInfo, PortKind, VhostInfo};
 use netvale_fdio::state::{BadState, State};
 use netvale_port::service::AskedToPause;
 use netvale_portspec::AttachSpec;
-use netvale_vhost::port::{VhostError, VhostMode, VhostOptions, VhostPort};
+use netvale_vhost::port::{VhostMode, VhostOptions, VhostPort};
+use netvale_virtio::VirtioPortError;
 
 use super::handed::{domain_of_listener, domain_of_site};
 use super::kind::AdmittedRequest;
@@ -99,7 +100,7 @@ pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal
         mac: o.mac().unwrap_or_else(|| Mac::of_name(b'v', &asked.at.full())).0,
         mtu: offered(o.mtu()),
     };
-    let refused = |e: VhostError| unreached(&d.config, e.errno(), e.to_string());
+    let refused = |e: VirtioPortError| unreached(&d.config, e.errno(), e.to_string());
     let (vhost, queues) = match asked.continued() {
         None => VhostPort::new(&options).map_err(refused)?,
         Some(state) => {

@@ -10,8 +10,9 @@ use netvale_port::domain::TimeDomain;
 use netvale_port::service::AskedToPause;
 use netvale_portspec::AttachSpec;
 use netvale_vhost::frontend::BackEnd;
+use netvale_virtio::VirtioPortError;
 use netvale_virtio::driver::options::DriverOptions;
-use netvale_virtio::driver::port::{DriverError, Transport, VirtioPort};
+use netvale_virtio::driver::port::{Transport, VirtioPort};
 use netvale_virtio_pci::BusAddress;
 use rustix::io::Errno;
 
@@ -114,7 +115,7 @@ fn plug_in<K: KindType>(
     o: OptionsOf<'_, K>,
     domain: TimeDomain,
 ) -> Result<(), Refusal> {
-    let refused = |e: DriverError| Refusal::new(e.errno(), e.to_string());
+    let refused = |e: VirtioPortError| Refusal::new(e.errno(), e.to_string());
     let (virtio, queues) = match asked.continued() {
         None => VirtioPort::new(device, driver_options(&o)).map_err(refused)?,
         Some(state) => {

@@ -1,6 +1,6 @@
 //! The XDP program, which redirects frames of queues with a socket to that socket and passes all other frames to the
-//! stack. It is assembled here, loaded with bpf(2) and attached by a BPF link, so the kernel detaches it when this
-//! process ends.
+//! stack. This module assembles the program, loads it with bpf(2), and attaches it by a BPF link, so the kernel
+//! detaches the program when this process ends.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -48,23 +48,13 @@ const XDP_HAS_FRAGS: u32 = 1 << 5;
 const BEFORE_LINK: u32 = 1 << 3 | 1 << 13;
 const NAME: &[u8; 16] = b"netvale\0\0\0\0\0\0\0\0\0";
 
-/// The XDP mode: where in the network stack a program runs.
+/// The XDP mode: where in the network stack a program runs. The values are flags of linux/if_link.h.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XdpMode {
-    /// In the driver, before it creates an skb.
-    Native,
-    /// In the stack, with any driver.
-    Generic,
-}
-
-impl XdpMode {
-    /// Returns `XDP_FLAGS_DRV_MODE` or `XDP_FLAGS_SKB_MODE` (linux/if_link.h).
-    fn flags(self) -> u32 {
-        match self {
-            XdpMode::Native => 1 << 2,
-            XdpMode::Generic => 1 << 1,
-        }
-    }
+    /// In the driver, before it creates an skb (`XDP_FLAGS_DRV_MODE`).
+    Native = 1 << 2,
+    /// In the stack, with any driver (`XDP_FLAGS_SKB_MODE`).
+    Generic = 1 << 1,
 }
 
 #[repr(C)]
@@ -118,6 +108,13 @@ struct LinkCreate {
     relative_fd: u32,
     pad: u32,
     expected_revision: u64,
+}
+
+impl LinkCreate {
+    /// Returns the request to attach a program to the interface `ifindex`, without flags.
+    fn new(prog: &OwnedFd, ifindex: u32, attach_type: u32) -> LinkCreate {
+        LinkCreate { prog_fd: number(prog.as_fd()), target_ifindex: ifindex, attach_type, ..LinkCreate::default() }
+    }
 }
 
 #[repr(C)]
@@ -274,13 +271,7 @@ impl XdpProgram {
     pub fn attach(ifindex: u32, queues: u32, tags: bool) -> Result<XdpProgram, (&'static str, Errno)> {
         let map = Map::new(MAP_TYPE_XSKMAP, queues).map_err(|e| ("create the map of sockets", e))?;
         let attached = |prog: &OwnedFd, mode: XdpMode| {
-            let create = LinkCreate {
-                prog_fd: number(prog.as_fd()),
-                target_ifindex: ifindex,
-                attach_type: ATTACH_XDP,
-                flags: mode.flags(),
-                ..LinkCreate::default()
-            };
+            let create = LinkCreate { flags: mode as u32, ..LinkCreate::new(prog, ifindex, ATTACH_XDP) };
             link(create).map(|link| (link, mode))
         };
         let is_final = |linked: &Result<_, Errno>| {
@@ -352,9 +343,7 @@ impl Diversion {
         let open = Map::new(MAP_TYPE_ARRAY, rings).map_err(|e| ("create the map of host rings", e))?;
         let hook = |insns: &[u64], place: u32, at: u32| {
             let prog = load(insns, PROG_TYPE_SCHED_CLS, place).map_err(|e| ("load a program for host rings", e))?;
-            let fd = number(prog.as_fd());
-            let mut create =
-                LinkCreate { prog_fd: fd, target_ifindex: at, attach_type: place, ..LinkCreate::default() };
+            let mut create = LinkCreate::new(&prog, at, place);
             if let Some(other) = before.filter(|_| at == interface) {
                 create.flags = BEFORE_LINK;
                 create.relative_fd = number(other);

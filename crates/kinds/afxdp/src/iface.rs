@@ -42,10 +42,23 @@ fn request(name: &str) -> libc::ifreq {
 
 /// Calls ioctl(2) with an ifreq.
 fn ask(fd: &OwnedFd, code: libc::Ioctl, request: &mut libc::ifreq) -> Result<(), Errno> {
-    // SAFETY: all requests made here take an ifreq; a pointer in the ifreq points to memory that lives until the call
-    // returns.
+    // SAFETY: all requests made here take an ifreq; a pointer in the ifreq points to a structure of the request's type,
+    // which lives until the call returns.
     let done = unsafe { libc::ioctl(fd.as_raw_fd(), code, std::ptr::from_mut(request)) };
+    checked(done)
+}
+
+/// Converts the result of a system call; a negative result is an error.
+fn checked(done: libc::c_int) -> Result<(), Errno> {
     if done < 0 { Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)) } else { Ok(()) }
+}
+
+/// Makes an ethtool request about the interface `name`. `value` is the request's structure, which begins with its
+/// command.
+fn ethtool<T>(fd: &OwnedFd, name: &str, value: &mut T) -> Result<(), Errno> {
+    let mut asked = request(name);
+    asked.ifr_ifru.ifru_data = std::ptr::from_mut(value).cast();
+    ask(fd, SIOCETHTOOL, &mut asked)
 }
 
 /// `struct ethtool_channels`.
@@ -86,23 +99,14 @@ struct EthtoolValue {
     data: u32,
 }
 
-/// A driver's offload of VLAN tags.
+/// A driver's offload of VLAN tags. The values are flags of linux/ethtool.h.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TagOffload {
-    /// The driver removes tags from received frames (`rx-vlan-offload`).
-    Received,
-    /// The driver inserts tags into sent frames; until then, the tag is in the frame's metadata (`tx-vlan-offload`).
-    Sent,
-}
-
-impl TagOffload {
-    /// Returns `ETH_FLAG_RXVLAN` or `ETH_FLAG_TXVLAN`.
-    fn flag(self) -> u32 {
-        match self {
-            TagOffload::Received => 1 << 8,
-            TagOffload::Sent => 1 << 7,
-        }
-    }
+    /// The driver removes tags from received frames (`rx-vlan-offload`, `ETH_FLAG_RXVLAN`).
+    Received = 1 << 8,
+    /// The driver inserts tags into sent frames; until then, the tag is in the frame's metadata (`tx-vlan-offload`,
+    /// `ETH_FLAG_TXVLAN`).
+    Sent = 1 << 7,
 }
 
 const SIOCETHTOOL: libc::Ioctl = 0x8946;
@@ -193,9 +197,7 @@ pub fn driver(name: &str) -> Option<String> {
     /// `ETHTOOL_GDRVINFO`.
     const GET_DRIVER: u32 = 0x3;
     let mut info = DriverInfo { cmd: GET_DRIVER, driver: [0; 32], rest: [0; 160] };
-    let mut asked = request(name);
-    asked.ifr_ifru.ifru_data = std::ptr::from_mut(&mut info).cast();
-    ask(&socket().ok()?, SIOCETHTOOL, &mut asked).ok()?;
+    ethtool(&socket().ok()?, name, &mut info).ok()?;
     let text = info.driver.split(|&byte| byte == 0).next()?;
     std::str::from_utf8(text).ok().map(str::to_owned)
 }
@@ -205,15 +207,13 @@ fn offloads(name: &str) -> Result<u32, Errno> {
     /// `ETHTOOL_GFLAGS`.
     const GET_FLAGS: u32 = 0x25;
     let mut value = EthtoolValue { cmd: GET_FLAGS, data: 0 };
-    let mut asked = request(name);
-    asked.ifr_ifru.ifru_data = std::ptr::from_mut(&mut value).cast();
-    ask(&socket()?, SIOCETHTOOL, &mut asked)?;
+    ethtool(&socket()?, name, &mut value)?;
     Ok(value.data)
 }
 
 /// Whether the interface's driver performs this offload. False if the request fails.
 pub fn has_offload(name: &str, offload: TagOffload) -> bool {
-    offloads(name).is_ok_and(|flags| flags & offload.flag() != 0)
+    offloads(name).is_ok_and(|flags| flags & offload as u32 != 0)
 }
 
 /// Turns an offload on or off.
@@ -223,11 +223,9 @@ pub fn has_offload(name: &str, offload: TagOffload) -> bool {
 pub fn set_offload(name: &str, offload: TagOffload, on: bool) -> Result<(), Errno> {
     /// `ETHTOOL_SFLAGS`.
     const SET_FLAGS: u32 = 0x26;
-    let flags = offloads(name)? & !offload.flag() | if on { offload.flag() } else { 0 };
-    let mut value = EthtoolValue { cmd: SET_FLAGS, data: flags };
-    let mut asked = request(name);
-    asked.ifr_ifru.ifru_data = std::ptr::from_mut(&mut value).cast();
-    ask(&socket()?, SIOCETHTOOL, &mut asked)?;
+    let flag = offload as u32;
+    let flags = offloads(name)? & !flag | if on { flag } else { 0 };
+    ethtool(&socket()?, name, &mut EthtoolValue { cmd: SET_FLAGS, data: flags })?;
     if has_offload(name, offload) == on { Ok(()) } else { Err(Errno::OPNOTSUPP) }
 }
 
@@ -277,10 +275,7 @@ impl Interface {
         let len = size_of_val(&member) as libc::socklen_t;
         // SAFETY: this option takes a packet_mreq and copies it.
         let done = unsafe { libc::setsockopt(fd.as_raw_fd(), libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, at, len) };
-        if done < 0 {
-            return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO));
-        }
-        Ok(fd)
+        checked(done).map(|()| fd)
     }
 
     /// Numbers of slots of the driver's tx and rx rings (ethtool -g), if the driver reports them.
@@ -288,15 +283,17 @@ impl Interface {
         /// `ETHTOOL_GRINGPARAM`.
         const GET_RINGPARAM: u32 = 0x10;
         let mut rings = Ringparam { cmd: GET_RINGPARAM, ..Ringparam::default() };
-        let mut asked = request(&self.name);
-        asked.ifr_ifru.ifru_data = std::ptr::from_mut(&mut rings).cast();
-        ask(&socket().ok()?, SIOCETHTOOL, &mut asked).ok()?;
+        ethtool(&socket().ok()?, &self.name, &mut rings).ok()?;
         Some((rings.tx, rings.rx)).filter(|(tx, rx)| *tx > 0 && *rx > 0)
     }
 
-    /// ID of the interface's XDP program, if any.
+    /// Returns the ID of the interface's XDP program; `None` if it has none, or the request fails.
     pub fn program(&self) -> Option<u32> {
-        program_of(self.index).ok().flatten()
+        const IFLA_XDP: u16 = 43;
+        const IFLA_XDP_PROG_ID: u16 = 4;
+        let attributes = attributes_of(self.index).ok()?;
+        let id = find(find(&attributes, IFLA_XDP)?, IFLA_XDP_PROG_ID)?;
+        id.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
     }
 }
 
@@ -305,12 +302,7 @@ fn queues(fd: &OwnedFd, name: &str) -> u32 {
     /// `ETHTOOL_GCHANNELS`.
     const GET_CHANNELS: u32 = 0x3c;
     let mut channels = EthtoolChannels { cmd: GET_CHANNELS, ..EthtoolChannels::default() };
-    let mut asked = request(name);
-    asked.ifr_ifru.ifru_data = std::ptr::from_mut(&mut channels).cast();
-    match ask(fd, SIOCETHTOOL, &mut asked) {
-        Ok(()) => (channels.rx + channels.combined).max(1),
-        Err(_) => 1,
-    }
+    ethtool(fd, name, &mut channels).map_or(1, |()| (channels.rx + channels.combined).max(1))
 }
 
 /// Returns the name of the interface at the far end of a veth, if that interface is in this process's network
@@ -321,15 +313,6 @@ pub fn far_end(index: u32) -> Option<String> {
     let attributes = attributes_of(index).ok()?;
     let far = find(&attributes, IFLA_LINK).filter(|_| find(&attributes, IFLA_LINK_NETNSID).is_none())?;
     name_of(u32::from_ne_bytes(far.try_into().ok()?)).ok()?
-}
-
-/// Returns the ID of an interface's XDP program; `None` if it has none.
-fn program_of(index: u32) -> Result<Option<u32>, Errno> {
-    const IFLA_XDP: u16 = 43;
-    const IFLA_XDP_PROG_ID: u16 = 4;
-    let attributes = attributes_of(index)?;
-    let id = find(&attributes, IFLA_XDP).and_then(|xdp| find(xdp, IFLA_XDP_PROG_ID));
-    Ok(id.and_then(|bytes| Some(u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?))))
 }
 
 /// Requests the attributes of an interface from rtnetlink.

@@ -230,6 +230,29 @@ impl XdpSocket {
         let completion = XdpRing::map(self.as_fd(), COMPLETION_RING, &at.cr, self.entries, false)?;
         Ok(XdpSender { tx, completion, socket: Arc::clone(self) })
     }
+
+    /// Returns the kernel's counters, for example of frames that found no buffer; `None` if the request fails.
+    pub fn statistics(&self) -> Option<XdpStatistics> {
+        sockopt::xdp_statistics(&self.fd).ok()
+    }
+
+    /// Makes the kernel send frames of the transmit ring. Frames that it cannot take now stay in the ring.
+    ///
+    /// # Errors
+    /// `ENETDOWN` while the interface is down, `ENXIO` once the interface is deleted.
+    pub fn kick(&self) -> Result<(), Errno> {
+        match rustix::net::send(&self.fd, &[], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Err(why @ (Errno::NETDOWN | Errno::NXIO)) => Err(why),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes the kernel check the fill ring again.
+    #[inline]
+    pub fn poke(&self) {
+        let mut nothing = [0u8; 0];
+        let _ = rustix::net::recv(&self.fd, &mut nothing[..], RecvFlags::DONTWAIT);
+    }
 }
 
 impl XdpSender {
@@ -288,31 +311,6 @@ fn register(fd: &OwnedFd, memory: &Mapping, buffers: &BufferLayout) -> Result<()
         tx_metadata_len: 0,
     };
     sockopt::set_xdp_umem_reg(fd, region)
-}
-
-impl XdpSocket {
-    /// Returns the kernel's counters, for example of frames that found no buffer; `None` if the request fails.
-    pub fn statistics(&self) -> Option<XdpStatistics> {
-        sockopt::xdp_statistics(&self.fd).ok()
-    }
-
-    /// Makes the kernel send frames of the transmit ring. Frames that it cannot take now stay in the ring.
-    ///
-    /// # Errors
-    /// `ENETDOWN` while the interface is down, `ENXIO` once the interface is deleted.
-    pub fn kick(&self) -> Result<(), Errno> {
-        match rustix::net::send(&self.fd, &[], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-            Err(why @ (Errno::NETDOWN | Errno::NXIO)) => Err(why),
-            _ => Ok(()),
-        }
-    }
-
-    /// Makes the kernel check the fill ring again.
-    #[inline]
-    pub fn poke(&self) {
-        let mut nothing = [0u8; 0];
-        let _ = rustix::net::recv(&self.fd, &mut nothing[..], RecvFlags::DONTWAIT);
-    }
 }
 
 impl AsFd for XdpSocket {

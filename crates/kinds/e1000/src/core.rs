@@ -173,7 +173,7 @@ impl Core {
 
     /// Marks the first `count` transmit descriptors as done, and reports that to the driver.
     pub fn sent(&mut self, count: u32, report: TxReport) {
-        self.e1000.tx_done(count);
+        self.e1000.tx.advance(count);
         let how = match &self.paravirt {
             None => report,
             Some(paravirt) => TxReport::of(paravirt.sent(self.e1000.heads().0), true),

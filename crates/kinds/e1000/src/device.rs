@@ -1,7 +1,7 @@
 //! The controller: its register space, and operations on descriptors for the code that moves frames.
 //!
-//! This module does not touch guest memory. The caller reads descriptors at [`E1000::tx_address`] and
-//! [`E1000::rx_address`], and writes back their status.
+//! This module does not touch guest memory. The caller reads descriptors at the addresses of the rings
+//! ([`CardRing::address`]), and writes back their status.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ use crate::phy::{INTERRUPT, Phy};
 use crate::regs::*;
 use crate::ring::{CardRing, RingRegister};
 use crate::stats::Stats;
-use crate::tx::{Assembler, DescResult, RawDesc, TxPacket, TxPosition, TxReport};
+use crate::tx::{Assembler, DescResult, RawDesc, TxReport};
 
 /// The configuration of a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,9 +76,9 @@ pub struct E1000 {
     stats: Stats,
     /// Interrupt causes, mask and timers.
     pub causes: Causes,
-    tx: CardRing,
-    rx: CardRing,
-    assembler: Assembler,
+    pub(crate) tx: CardRing,
+    pub(crate) rx: CardRing,
+    pub(crate) assembler: Assembler,
     ctrl: u32,
     ctrl_ext: u32,
     rctl: u32,
@@ -334,30 +334,9 @@ impl E1000 {
         if self.tctl & TCTL_EN != 0 && self.is_linked() { self.tx.owned() } else { 0 }
     }
 
-    /// Guest address of the transmit descriptor `k` places after TDH; `None` if the ring's length is zero or the
-    /// address overflows.
-    pub fn tx_address(&self, k: u32) -> Option<u64> {
-        self.tx.address(k)
-    }
-
     /// Processes the next transmit descriptor.
     pub fn tx_step(&mut self, raw: RawDesc) -> DescResult {
         self.assembler.step(raw, self.ctrl & CTRL_VME != 0)
-    }
-
-    /// Whether the assembler is between two packets.
-    pub fn tx_is_between(&self) -> bool {
-        self.assembler.is_between()
-    }
-
-    /// The assembler's state between two packets, for [`E1000::tx_rewind`].
-    pub fn tx_position(&self) -> TxPosition {
-        self.assembler.position()
-    }
-
-    /// Returns the assembler to an earlier state, so that the descriptors processed since then can be processed again.
-    pub fn tx_rewind(&mut self, position: TxPosition) {
-        self.assembler.rewind(position);
     }
 
     /// Whether the driver has filled the transmit ring, of which the card owns `owned` descriptors, so that it cannot
@@ -366,24 +345,9 @@ impl E1000 {
         owned + 1 >= self.tx.count()
     }
 
-    /// Discards the packet that has begun, including its descriptors that are still to come.
-    pub fn tx_give_up(&mut self) {
-        self.assembler.give_up();
-    }
-
-    /// The packet that the last step completed.
-    pub fn packet(&self) -> &TxPacket {
-        self.assembler.packet()
-    }
-
     /// The Ethertype of VLAN tags.
     pub fn vlan_type(&self) -> u16 {
         self.vet
-    }
-
-    /// Marks the first `count` transmit descriptors as done.
-    pub fn tx_done(&mut self, count: u32) {
-        self.tx.advance(count);
     }
 
     /// Reports to the driver that transmit descriptors are done, if it requested such reports.
@@ -415,22 +379,6 @@ impl E1000 {
     /// without CRC.
     pub fn takes(&self, head: &[u8; 18], len: usize) -> bool {
         self.is_linked() && self.filter.takes(head, len, self.rctl, self.vet)
-    }
-
-    /// Number of descriptors of the receive ring.
-    pub fn rx_size(&self) -> u32 {
-        self.rx.count()
-    }
-
-    /// Number of receive descriptors that can be filled.
-    pub fn rx_owned(&self) -> u32 {
-        self.rx.owned()
-    }
-
-    /// Guest address of the receive descriptor `k` places after RDH; `None` if the ring's length is zero or the address
-    /// overflows.
-    pub fn rx_address(&self, k: u32) -> Option<u64> {
-        self.rx.address(k)
     }
 
     /// Size of a receive buffer in bytes (RCTL.BSIZE, RCTL.BSEX).

@@ -81,8 +81,8 @@ impl E1000Egress {
 /// Prefetches a descriptor and its buffer, which will be written soon.
 #[inline]
 fn fetch(finder: &mut Finder<'_>, core: &Core) {
-    if core.e1000.rx_owned() > AHEAD
-        && let Some([address, _]) = core.e1000.rx_address(AHEAD).and_then(|at| finder.descriptor(at))
+    if core.e1000.rx.owned() > AHEAD
+        && let Some([address, _]) = core.e1000.rx.address(AHEAD).and_then(|at| finder.descriptor(at))
         && let Some(at) = finder.at(address, 1)
     {
         prefetch_write(at);
@@ -98,8 +98,8 @@ fn soften(
 ) -> PutResult {
     let e1000 = &core.e1000;
     let room = SegmentRoom {
-        free: e1000.rx_owned() as usize,
-        all: (e1000.rx_size() as usize).saturating_sub(1),
+        free: e1000.rx.owned() as usize,
+        all: (e1000.rx.count() as usize).saturating_sub(1),
         bytes: e1000.rx_buffer() as usize,
         lead: e1000.rx_crc() as usize,
     };
@@ -135,7 +135,7 @@ fn put(
     let total = stripped.max(SHORTEST) + crc;
     let size = core.e1000.rx_buffer() as usize;
     let count = total.div_ceil(size);
-    if count > MOST || count > core.e1000.rx_owned() as usize {
+    if count > MOST || count > core.e1000.rx.owned() as usize {
         core.e1000.rx_missed();
         return PutResult::Full;
     }
@@ -159,7 +159,7 @@ fn put_one(
     total: usize,
     mut read: impl FnMut(usize, *mut u8, usize) -> usize,
 ) {
-    let Some(at) = core.e1000.rx_address(0) else { return };
+    let Some(at) = core.e1000.rx.address(0) else { return };
     let Some([address, _]) = finder.descriptor(at) else { return };
     let Some(to) = finder.at(address, total as u64) else { return };
     let got = read(0, to, len).min(total);
@@ -183,7 +183,7 @@ fn put_many(
     let mut places = [None; MOST];
     let mut results = [(0, 0); MOST];
     for (k, place) in places.iter_mut().take(count).enumerate() {
-        *place = core.e1000.rx_address(k as u32).and_then(|at| {
+        *place = core.e1000.rx.address(k as u32).and_then(|at| {
             let n = size.min(total - k * size);
             let [address, _] = finder.descriptor(at)?;
             Some((at, finder.at(address, n as u64)?))

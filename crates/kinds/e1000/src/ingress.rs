@@ -109,10 +109,10 @@ impl E1000Ingress {
         self.may_wait = true;
         self.reported.clear();
         while self.taken < owned && (self.taken as usize) < MOST && batch.has_room_for_frags() {
-            let position = core.e1000.tx_position();
+            let position = core.e1000.assembler.position();
             fetch(&mut finder, core, self.taken + AHEAD, owned);
             let Some(walk) = self.walk(core, &mut finder, owned) else {
-                core.e1000.tx_rewind(position);
+                core.e1000.assembler.rewind(position);
                 self.waits = (self.taken == 0).then_some((core.epoch, owned));
                 break;
             };
@@ -170,7 +170,7 @@ impl E1000Ingress {
         let before = self.reported.len();
         let mut walk = DescWalk { count: self.taken, may_wait: self.may_wait, ends: false };
         while walk.count < owned && walk.count - self.taken < MOST_OF_ONE {
-            let address = core.e1000.tx_address(walk.count)?;
+            let address = core.e1000.tx.address(walk.count)?;
             walk.count += 1;
             // A descriptor outside the guest's memory is skipped, as after a bus error.
             let Some(raw) = finder.descriptor(address) else { continue };
@@ -179,13 +179,13 @@ impl E1000Ingress {
                 self.reported.push((address, raw));
                 walk.may_wait &= step.may_wait;
             }
-            if step.ends || core.e1000.tx_is_between() {
+            if step.ends || core.e1000.assembler.is_between() {
                 return Some(DescWalk { ends: step.ends, ..walk });
             }
         }
         let is_over = walk.count - self.taken == MOST_OF_ONE || core.e1000.tx_is_full(owned) && self.taken == 0;
         if is_over {
-            core.e1000.tx_give_up();
+            core.e1000.assembler.give_up();
             return Some(walk);
         }
         self.reported.truncate(before);
@@ -197,7 +197,7 @@ impl E1000Ingress {
 #[inline]
 fn fetch(finder: &mut Finder<'_>, core: &Core, k: u32, owned: u32) {
     if k < owned
-        && let Some([address, _]) = core.e1000.tx_address(k).and_then(|at| finder.descriptor(at))
+        && let Some([address, _]) = core.e1000.tx.address(k).and_then(|at| finder.descriptor(at))
         && let Some(at) = finder.at(address, 1)
     {
         prefetch_read(at);
@@ -208,7 +208,7 @@ fn fetch(finder: &mut Finder<'_>, core: &Core, k: u32, owned: u32) {
 /// `None`.
 #[inline]
 fn push_plain(finder: &mut Finder<'_>, core: &mut Core, batch: &mut Batch) -> Option<Result<(), DropReason>> {
-    let packet = core.e1000.packet();
+    let packet = core.e1000.assembler.packet();
     let &[(address, len)] = packet.pieces() else { return None };
     if !packet.is_plain() || len < SHORTEST {
         return None;
@@ -229,7 +229,7 @@ fn push(finder: &mut Finder<'_>, core: &mut Core, head: &mut [u8; ROOM], batch: 
     if let Some(done) = push_plain(finder, core, batch) {
         return done;
     }
-    let packet = core.e1000.packet();
+    let packet = core.e1000.assembler.packet();
     if packet.is_absurd || packet.len == 0 {
         return Err(DropReason::EndlessFrame);
     }

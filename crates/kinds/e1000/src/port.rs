@@ -2,7 +2,7 @@
 
 mod state;
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use netvale_mem::fault::Fault;
@@ -14,6 +14,7 @@ use netvale_vfio_user::Device;
 use netvale_vfio_user::ended::ConnectionEnd;
 use netvale_vfio_user::serve::serve;
 use netvale_vfio_user::session::DeviceSession;
+use netvale_vfio_user::state::VfioClient;
 
 pub use self::state::E1000State;
 use crate::core::{Crossings, SharedCore};
@@ -101,11 +102,8 @@ fn queues(shared: &Arc<SharedCore>) -> E1000Queues {
 /// A guest's session with the card.
 type CardSession = DeviceSession<E1000Device>;
 
-/// A hypervisor that has just connected, or a hypervisor whose connection was restored from another process.
-enum CardClient {
-    New(OwnedFd),
-    Continued(OwnedFd, Box<CardSession>, Fault),
-}
+/// A hypervisor that has just connected, or a predecessor's hypervisor.
+type CardClient = VfioClient<E1000Device>;
 
 /// State of the control thread, which serves hypervisors.
 struct CardServer {
@@ -144,7 +142,7 @@ impl Protocol for CardServer {
     }
 
     fn fault(&self, connection: &CardClient) -> Option<Fault> {
-        if let CardClient::Continued(.., fault) = connection { Some(fault.clone()) } else { None }
+        connection.fault()
     }
 
     /// Serves a hypervisor. For a new hypervisor, the card is in its state after power-up; for a restored hypervisor,

@@ -181,33 +181,11 @@ pub struct PcapEgress {
 }
 
 impl PcapEgress {
-    /// Creates or truncates the file, and starts to capture.
-    ///
-    /// # Errors
-    /// [`WriteError`] if the file cannot be created, its header cannot be written, or a thread cannot be started.
-    pub fn create(path: &Path, options: CaptureOptions, counters: Arc<RingCounters>) -> Result<Self, WriteError> {
-        let file = File::create(path).map_err(|e| WriteError::new(Some(path.to_owned()), e))?;
-        Self::new(file, path, options, counters)
-    }
-
-    /// Captures to an open file. `path` is for error messages.
+    /// Captures to an open file until the capture reaches `limit`. `path` is for error messages.
     ///
     /// # Errors
     /// [`WriteError`] if the file's header cannot be written, or a thread cannot be started.
     pub fn new(
-        file: File,
-        path: &Path,
-        options: CaptureOptions,
-        counters: Arc<RingCounters>,
-    ) -> Result<Self, WriteError> {
-        Self::limited(file, path, options, CaptureLimit::default(), counters)
-    }
-
-    /// Like [`PcapEgress::new`], but the capture ends at `limit`.
-    ///
-    /// # Errors
-    /// As for [`PcapEgress::new`].
-    pub fn limited(
         file: File,
         path: &Path,
         options: CaptureOptions,
@@ -238,10 +216,8 @@ impl PcapEgress {
         let pool = Arc::new(ChunkPool::new());
         let status = Arc::new(status);
         let cut_off = status.lost().saturating_sub(writer.lost());
-        let flushed = (written.bytes(), writer.written());
+        let flushed = (written.bytes, writer.written());
         let kept = noted.as_fd().try_clone_to_owned()?;
-        let pool_too = Arc::clone(&pool);
-        let status_too = Arc::clone(&status);
         let mut recorder = RecorderThread {
             writer,
             written,
@@ -249,8 +225,8 @@ impl PcapEgress {
             cut_off,
             is_flushed: false,
             noted,
-            pool: pool_too,
-            status: status_too,
+            pool: Arc::clone(&pool),
+            status: Arc::clone(&status),
         };
         recorder.note();
         recorder.put_down();
@@ -369,7 +345,7 @@ impl RecorderThread {
     }
 
     fn note(&self) {
-        self.status.portions.store(self.written.portions(), Ordering::Relaxed);
+        self.status.portions.store(self.written.portions, Ordering::Relaxed);
         self.status.written.store(self.writer.written(), Ordering::Relaxed);
         self.status.lost.store(self.writer.lost() + self.cut_off, Ordering::Relaxed);
     }
@@ -381,7 +357,7 @@ impl RecorderThread {
             self.status.fail(e);
             self.put_down();
         }
-        self.flushed = (self.written.bytes(), self.writer.written());
+        self.flushed = (self.written.bytes, self.writer.written());
         self.is_flushed = true;
     }
 

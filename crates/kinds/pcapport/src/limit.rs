@@ -100,9 +100,11 @@ impl fmt::Display for ReachedLimit {
 /// Number of bytes written for a capture, checked against its limits.
 #[derive(Debug)]
 pub(crate) struct CaptureProgress {
-    limit: CaptureLimit,
-    bytes: u64,
-    portions: u64,
+    pub(crate) limit: CaptureLimit,
+    /// Size of the file in bytes.
+    pub(crate) bytes: u64,
+    /// Number of portions taken for the file.
+    pub(crate) portions: u64,
 }
 
 impl CaptureProgress {
@@ -110,21 +112,6 @@ impl CaptureProgress {
     pub(crate) fn new(limit: CaptureLimit, bytes: u64) -> CaptureProgress {
         let portions = u64::from(limit.shared.is_some());
         CaptureProgress { limit, bytes, portions }
-    }
-
-    /// Starts with a file of `bytes` bytes for which `portions` portions were taken.
-    pub(crate) fn continued(limit: CaptureLimit, bytes: u64, portions: u64) -> CaptureProgress {
-        CaptureProgress { limit, bytes, portions }
-    }
-
-    /// Size of the file in bytes.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Number of portions taken for the file.
-    pub(crate) fn portions(&self) -> u64 {
-        self.portions
     }
 
     /// Counts `bytes` further bytes, which are about to be written, and takes the portions that they require.
@@ -163,7 +150,7 @@ mod tests {
         assert!(shared.take());
         let mut other = CaptureProgress::new(CaptureLimit { bytes: None, shared: Some(Arc::clone(&shared)) }, 24);
         assert_eq!((other.add(2 * PORTION - 24), other.add(1)), (Ok(()), Err(ReachedLimit::Quota(3))));
-        assert_eq!((other.portions(), shared.used()), (2, 3));
+        assert_eq!((other.portions, shared.used()), (2, 3));
         shared.correct(2, 1);
         assert_eq!((other.add(1), shared.used()), (Ok(()), 3));
         assert_eq!(CaptureProgress::new(CaptureLimit::default(), 0).add(u64::MAX >> 1), Ok(()));

@@ -15,10 +15,9 @@
 //! it checks for a chunk; the feeder fires the timer for a chunk that arrives after that check.
 #![allow(unsafe_code)]
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Seek;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
@@ -27,7 +26,6 @@ use std::time::{Duration, Instant};
 
 use netvale_mem::noted::NotedCounts;
 use netvale_port::{Batch, Ingress, RingCounters};
-use rustix::fs::OFlags;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 use thiserror::Error;
 
@@ -191,23 +189,11 @@ pub struct PcapIngress {
 }
 
 impl PcapIngress {
-    /// Opens a regular file and starts to read ahead.
+    /// Replays an open file from its current position; further passes start at the beginning of the file. `path` is for
+    /// error messages. Starts to read ahead.
     ///
     /// # Errors
     /// [`ReplayError`]. Damage further on in the file is reported by [`ReplayStatus::error`].
-    pub fn open(path: &Path, options: ReplayOptions, counters: Arc<RingCounters>) -> Result<Self, ReplayError> {
-        // With this flag, opening a named pipe does not block. Regular files ignore it.
-        let flags = OFlags::NONBLOCK.bits().cast_signed();
-        let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
-        let file = opened.map_err(|source| read_error(path, ReadError::Open { path: path.to_owned(), source }))?;
-        Self::new(file, path, options, counters)
-    }
-
-    /// Replays an open file from its current position; further passes start at the beginning of the file. `path` is for
-    /// error messages.
-    ///
-    /// # Errors
-    /// As for [`PcapIngress::open`].
     pub fn new(
         file: File,
         path: &Path,
@@ -234,7 +220,8 @@ impl PcapIngress {
         counters: Arc<RingCounters>,
     ) -> Result<Self, ReplayError> {
         let ReplayInput { file, path, at } = replayed;
-        let reader = PcapReader::new(PositionedFile::new(&file, at)).map_err(|e| read_error(path, e))?;
+        let unread = |source| ReplayError::Read { path: path.to_owned(), source };
+        let reader = PcapReader::new(PositionedFile::new(&file, at)).map_err(unread)?;
         let (to_ingress, filled) = sync_channel(CHUNKS);
         let (empty, to_feeder) = sync_channel(CHUNKS);
         for _ in 0..CHUNKS {
@@ -285,10 +272,6 @@ impl PcapIngress {
     fn elapsed(&mut self) -> Duration {
         self.began.get_or_insert_with(|| (Instant::now(), state::now())).0.elapsed()
     }
-}
-
-fn read_error(path: &Path, source: ReadError) -> ReplayError {
-    ReplayError::Read { path: path.to_owned(), source }
 }
 
 impl Ingress for PcapIngress {

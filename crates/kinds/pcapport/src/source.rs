@@ -42,24 +42,15 @@ pub(crate) enum PcapByteOrder {
 
 impl PcapByteOrder {
     pub(crate) fn u16(self, b: [u8; 2]) -> u16 {
-        match self {
-            PcapByteOrder::Big => u16::from_be_bytes(b),
-            PcapByteOrder::Little => u16::from_le_bytes(b),
-        }
+        if self == PcapByteOrder::Big { u16::from_be_bytes(b) } else { u16::from_le_bytes(b) }
     }
 
     pub(crate) fn u32(self, b: [u8; 4]) -> u32 {
-        match self {
-            PcapByteOrder::Big => u32::from_be_bytes(b),
-            PcapByteOrder::Little => u32::from_le_bytes(b),
-        }
+        if self == PcapByteOrder::Big { u32::from_be_bytes(b) } else { u32::from_le_bytes(b) }
     }
 
     pub(crate) fn u64(self, b: [u8; 8]) -> u64 {
-        match self {
-            PcapByteOrder::Big => u64::from_be_bytes(b),
-            PcapByteOrder::Little => u64::from_le_bytes(b),
-        }
+        if self == PcapByteOrder::Big { u64::from_be_bytes(b) } else { u64::from_le_bytes(b) }
     }
 
     /// Converts bytes to words of 32 bits.

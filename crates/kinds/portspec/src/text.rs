@@ -23,6 +23,26 @@ fn is_path(c: char) -> bool {
     !is_hidden(c)
 }
 
+/// Implements access to the text of a type around a `String`, and `FromStr`.
+macro_rules! as_text {
+    ($name:ident) => {
+        impl $name {
+            /// Returns the text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        from_str!($name);
+    };
+}
+
 /// Defines a type around a `String`: the longest run of characters that `$keep` accepts, of 1 to `$max` bytes, for
 /// which `$holds` returns true.
 macro_rules! text_type {
@@ -35,11 +55,6 @@ macro_rules! text_type {
             /// Parses `text`; the error points at the first wrong character.
             pub fn parse(text: &str) -> Result<Self, ParseError> {
                 Cursor::all(text, concat!("the end of ", $what), |c| Self::take(c, $what))
-            }
-
-            /// Returns the text.
-            pub fn as_str(&self) -> &str {
-                &self.0
             }
 
             /// Takes a value off the cursor; `expected` describes it in the error.
@@ -64,13 +79,7 @@ macro_rules! text_type {
             }
         }
 
-        impl AsRef<str> for $name {
-            fn as_ref(&self) -> &str {
-                &self.0
-            }
-        }
-
-        from_str!($name);
+        as_text!($name);
     };
 }
 
@@ -89,11 +98,6 @@ macro_rules! word_type {
                 let name = Cursor::all(text, end, |c| Self::take(c, RingSuffix::IsOfTheName, $what))?;
                 // Names are compared as texts, so only one spelling is accepted.
                 if name.to_string() == text { Ok(name) } else { Err(ParseError::new(text, 0, "a name without quotes")) }
-            }
-
-            /// Returns the text.
-            pub fn as_str(&self) -> &str {
-                &self.0
             }
 
             /// Takes a value off the cursor; `expected` describes it in the error.
@@ -121,13 +125,7 @@ macro_rules! word_type {
             }
         }
 
-        impl AsRef<str> for $name {
-            fn as_ref(&self) -> &str {
-                &self.0
-            }
-        }
-
-        from_str!($name);
+        as_text!($name);
     };
 }
 

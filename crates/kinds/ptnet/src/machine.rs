@@ -201,7 +201,7 @@ mod tests {
         let faults = [(); 2].map(|()| Fault::new().unwrap());
         let backend: Arc<dyn Backend> = Arc::new(Seats::new(1, 1).unwrap().0);
         let machine = Arc::<PtnetMachine>::default();
-        let _device = PtnetDevice::new(&config, &machine, &backend, Box::new(|_| ()), &faults[0]).unwrap();
+        let _device = PtnetDevice::new(&config, &machine, &backend, &faults[0]).unwrap();
         MachineShare::new(&machine, &config).unwrap().region.mapping().lose();
         let pipe = PipeBackend::new(&config, faults[1].clone()).unwrap();
         pipe.memory().unwrap().region.mapping().lose();

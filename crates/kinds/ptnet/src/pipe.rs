@@ -177,6 +177,22 @@ impl PipeBackend {
     pub fn beside(&self) -> &BackendMemory {
         &self.memory
     }
+
+    /// Connects restored rings, between which a predecessor has swapped buffers.
+    fn go_on(&self, rings: &GuestRings<'_>) -> Result<(), Errno> {
+        let [there, back] = &self.far;
+        let filled = self.filled.ok_or(Errno::INVAL)?;
+        let (side, wake) = rings.tx(0)?;
+        let from = HostTx::counted(side, wake, Arc::clone(&self.seats[FROM_GUEST].kicks)).going_on();
+        let wake = Arc::clone(&there.wake);
+        let kicks = Arc::clone(&there.kicks);
+        let to = RelayEnd::continued(there.side.clone(), filled[FROM_GUEST], wake, kicks);
+        self.seats[FROM_GUEST].connect(Relay::new(from, to).ok_or(Errno::INVAL)?)?;
+        let (side, wake) = rings.rx(0)?;
+        let from = HostTx::counted(back.side.clone(), Arc::clone(&back.wake), Arc::clone(&back.kicks)).going_on();
+        let to = RelayEnd::continued(side, filled[TO_GUEST], wake, Arc::clone(&self.seats[TO_GUEST].kicks));
+        self.seats[TO_GUEST].connect(Relay::new(from, to).ok_or(Errno::INVAL)?)
+    }
 }
 
 impl Backend for PipeBackend {
@@ -238,24 +254,6 @@ impl Backend for PipeBackend {
         if ring == 0 {
             self.seats[if tx { FROM_GUEST } else { TO_GUEST }].kicks.add(sent, suppressed, received);
         }
-    }
-}
-
-impl PipeBackend {
-    /// Connects restored rings, between which a predecessor has swapped buffers.
-    fn go_on(&self, rings: &GuestRings<'_>) -> Result<(), Errno> {
-        let [there, back] = &self.far;
-        let filled = self.filled.ok_or(Errno::INVAL)?;
-        let (side, wake) = rings.tx(0)?;
-        let from = HostTx::counted(side, wake, Arc::clone(&self.seats[FROM_GUEST].kicks)).going_on();
-        let wake = Arc::clone(&there.wake);
-        let kicks = Arc::clone(&there.kicks);
-        let to = RelayEnd::continued(there.side.clone(), filled[FROM_GUEST], wake, kicks);
-        self.seats[FROM_GUEST].connect(Relay::new(from, to).ok_or(Errno::INVAL)?)?;
-        let (side, wake) = rings.rx(0)?;
-        let from = HostTx::counted(back.side.clone(), Arc::clone(&back.wake), Arc::clone(&back.kicks)).going_on();
-        let to = RelayEnd::continued(side, filled[TO_GUEST], wake, Arc::clone(&self.seats[TO_GUEST].kicks));
-        self.seats[TO_GUEST].connect(Relay::new(from, to).ok_or(Errno::INVAL)?)
     }
 }
 

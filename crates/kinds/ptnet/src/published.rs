@@ -170,9 +170,8 @@ impl PtnetDevice {
         counts
     }
 
-    /// Creates the ptnet device of a machine. `tell` is called with the header length when the rings start, and with
-    /// `None` when they stop. `fault` belongs to the hypervisor's session, and is set if memory is lost or a doorbell
-    /// blocks.
+    /// Creates the ptnet device of a machine. `fault` belongs to the hypervisor's session, and is set if memory is lost
+    /// or a doorbell blocks.
     ///
     /// # Errors
     /// [`InstanceError`] if the memory cannot be created.
@@ -180,10 +179,9 @@ impl PtnetDevice {
         config: &PtnetDeviceConfig,
         machine: &Arc<PtnetMachine>,
         backend: &Arc<dyn Backend>,
-        tell: RunListener,
         fault: &Fault,
     ) -> Result<PtnetDevice, InstanceError> {
-        Self::laid(config, machine, backend, tell, fault, RingsLayout::new)
+        Self::laid(config, machine, backend, fault, RingsLayout::new)
     }
 
     /// Creates a predecessor's device like [`PtnetDevice::new`]; the caller must then call [`PtnetDevice::go_on`].
@@ -196,14 +194,13 @@ impl PtnetDevice {
         backend: &Arc<dyn Backend>,
         fault: &Fault,
     ) -> Result<PtnetDevice, InstanceError> {
-        Self::laid(config, machine, backend, Box::new(|_| ()), fault, RingsLayout::continued)
+        Self::laid(config, machine, backend, fault, RingsLayout::continued)
     }
 
     fn laid(
         config: &PtnetDeviceConfig,
         machine: &Arc<PtnetMachine>,
         backend: &Arc<dyn Backend>,
-        tell: RunListener,
         fault: &Fault,
         lay: fn(&Region, &PtnetDeviceConfig) -> Result<RingsLayout, InstanceError>,
     ) -> Result<PtnetDevice, InstanceError> {
@@ -230,7 +227,7 @@ impl PtnetDevice {
             result: 0,
             running: false,
             handed_back: Ok(()),
-            tell,
+            tell: Box::new(|_| ()),
         })
     }
 
@@ -307,7 +304,7 @@ impl PtnetDevice {
     }
 
     /// Sets half of the address of the status blocks. The driver writes the low half last; only the write of the low
-    /// half takes effect, and it stops rings that run with the old address.
+    /// half takes effect: this write stops rings that run with the old address.
     fn set_csb(&mut self, half: usize, value: u32) {
         if let Some(place) = self.csb.get_mut(half) {
             *place = value;

@@ -102,9 +102,7 @@ impl Seats {
         let ingress = tx.iter().map(|seat| Box::new(SeatIngress::new(Arc::clone(seat))) as Box<dyn Ingress>).collect();
         Ok((Seats { tx, rx, sides: Mutex::default() }, (egress, ingress)))
     }
-}
 
-impl Seats {
     fn counts(&self, tx: bool, ring: usize) -> Option<&Arc<KickCounts>> {
         if tx { self.tx.get(ring).map(|seat| &seat.kicks) } else { self.rx.get(ring).map(|seat| &seat.kicks) }
     }

@@ -14,7 +14,7 @@ use netvale_vfio_user::Device;
 use netvale_vfio_user::ended::ConnectionEnd;
 use netvale_vfio_user::serve::serve;
 use netvale_vfio_user::session::DeviceSession;
-use netvale_vfio_user::state::ClientState;
+use netvale_vfio_user::state::{ClientState, VfioClient};
 
 pub(crate) use self::state::DevicesState;
 use crate::backend::Backend;
@@ -66,7 +66,7 @@ fn memory_server(
     listener: &Arc<Listener>,
     config: PtnetDeviceConfig,
     machine: &Arc<PtnetMachine>,
-    first: Option<PtnetClient<MemoryDevice>>,
+    first: Option<VfioClient<MemoryDevice>>,
 ) -> PtnetServer<MemoryDevice, impl FnMut(&ServicePeer<()>) -> NewDeviceSession<MemoryDevice> + Send + 'static> {
     let machine = Arc::clone(machine);
     let make = move |peer: &ServicePeer<()>| {
@@ -81,11 +81,11 @@ fn ptnet_server(
     config: PtnetDeviceConfig,
     machine: &Arc<PtnetMachine>,
     backend: Arc<dyn Backend>,
-    first: Option<PtnetClient<PtnetDevice>>,
+    first: Option<VfioClient<PtnetDevice>>,
 ) -> PtnetServer<PtnetDevice, impl FnMut(&ServicePeer<PtnetGuest>) -> NewDeviceSession<PtnetDevice> + Send + 'static> {
     let machine = Arc::clone(machine);
     let make = move |peer: &ServicePeer<PtnetGuest>| {
-        let device = PtnetDevice::new(&config, &machine, &backend, Box::new(|_| ()), peer.fault());
+        let device = PtnetDevice::new(&config, &machine, &backend, peer.fault());
         Ok(DeviceSession::new(device.map_err(|e| e.to_string())?, PtnetDevice::vectors(&config), peer.fault()))
     };
     PtnetServer { listener: Arc::clone(listener), first, make }
@@ -125,12 +125,6 @@ impl ServedDevice for PtnetDevice {
     }
 }
 
-/// A hypervisor that has just connected, or a predecessor's hypervisor with its session.
-enum PtnetClient<D> {
-    New(OwnedFd),
-    Continued(OwnedFd, Box<DeviceSession<D>>, Fault),
-}
-
 /// The control thread's answer to a request for its hypervisor's state.
 type PtnetClientAnswer = std::io::Result<ClientState<Option<PtnetRegisters>>>;
 
@@ -143,33 +137,33 @@ fn say<D: ServedDevice>(connection: &OwnedFd, session: &mut DeviceSession<D>) ->
 struct PtnetServer<D, F> {
     listener: Arc<Listener>,
     /// The restored hypervisor, which is served first.
-    first: Option<PtnetClient<D>>,
+    first: Option<VfioClient<D>>,
     make: F,
 }
 
 impl<D: ServedDevice, F: FnMut(&ServicePeer<D::Detail>) -> NewDeviceSession<D> + Send + 'static> Protocol
     for PtnetServer<D, F>
 {
-    type Connection = PtnetClient<D>;
+    type Connection = VfioClient<D>;
     type Detail = D::Detail;
     type Kept = ();
     const PEER: &'static str = "virtual machine";
 
-    fn next(&mut self, stop: BorrowedFd<'_>) -> Option<Result<PtnetClient<D>, String>> {
+    fn next(&mut self, stop: BorrowedFd<'_>) -> Option<Result<VfioClient<D>, String>> {
         if let Some(first) = self.first.take() {
             return Some(Ok(first));
         }
-        self.listener.accept(stop).map(|connection| Ok(PtnetClient::New(connection)))
+        self.listener.accept(stop).map(|connection| Ok(VfioClient::New(connection)))
     }
 
-    fn fault(&self, came: &PtnetClient<D>) -> Option<Fault> {
-        if let PtnetClient::Continued(.., fault) = came { Some(fault.clone()) } else { None }
+    fn fault(&self, came: &VfioClient<D>) -> Option<Fault> {
+        came.fault()
     }
 
-    fn serve(&mut self, came: PtnetClient<D>, peer: &ServicePeer<D::Detail>) -> Result<(), String> {
+    fn serve(&mut self, came: VfioClient<D>, peer: &ServicePeer<D::Detail>) -> Result<(), String> {
         let (connection, mut session) = match came {
-            PtnetClient::New(connection) => (connection, (self.make)(peer)?),
-            PtnetClient::Continued(connection, session, _) => (connection, *session),
+            VfioClient::New(connection) => (connection, (self.make)(peer)?),
+            VfioClient::Continued(connection, session, _) => (connection, *session),
         };
         session.device().0.shown(peer);
         loop {

@@ -12,7 +12,7 @@ use netvale_port::{Batch, DropReason, FrameRef, MAX_FRAME, RingCounters, Scratch
 use netvale_wire::offload::Offload;
 
 use crate::backlog::Backlog;
-use crate::parts::PeerParts;
+use crate::line::PeerParts;
 use crate::rules::FrameFormat;
 use crate::sys::Parcels;
 
@@ -37,11 +37,7 @@ struct Parcel {
 /// outlives peers.
 pub struct PeerEgress {
     parts: PeerParts,
-    format: FrameFormat,
-    /// Whether the socket is a TCP socket, which may take any part of a frame.
-    is_tcp: bool,
-    /// Whether an error of the socket means that the peer is gone.
-    is_connection: bool,
+    carrier: Carrier,
     counters: Arc<RingCounters>,
     parcels: Parcels,
     entries: Vec<Parcel>,
@@ -68,7 +64,9 @@ struct OutOfRoom(usize);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Carrier {
     pub format: FrameFormat,
+    /// Whether the socket is a TCP socket, which may take any part of a frame.
     pub is_tcp: bool,
+    /// Whether an error of the socket means that the peer is gone.
     pub is_connection: bool,
 }
 
@@ -81,12 +79,9 @@ impl PeerEgress {
         noted: Option<NotedCounts>,
         backlog: &[Vec<u8>],
     ) -> PeerEgress {
-        let Carrier { format, is_tcp, is_connection } = carrier;
         let mut queue = PeerEgress {
             parts,
-            format,
-            is_tcp,
-            is_connection,
+            carrier,
             counters,
             parcels: Parcels::default(),
             entries: Vec::with_capacity(crate::sys::PARCELS),
@@ -153,7 +148,7 @@ impl PeerEgress {
         if !self.parcels.has_room(frame.pieces()) {
             self.send_all(pick, delivery)?;
         }
-        let (head, len) = self.parts.rules.head(self.format, offload, frame.len());
+        let (head, len) = self.parts.rules.head(self.carrier.format, offload, frame.len());
         // SAFETY: `put_all` sends all frames before it returns, or clears them, and borrows the batch for that long.
         unsafe { self.parcels.add_frame(&head[..len], frame) };
         self.entries.push(Parcel { pick, bytes: len + frame.len(), frame: frame.len() });
@@ -184,7 +179,7 @@ impl PeerEgress {
     /// Adds the frame in private memory that begins at offset `begin`.
     fn add_private(&mut self, pick: usize, begin: usize) {
         let bytes = self.private.get(begin..).unwrap_or_default();
-        let (head, len) = self.parts.rules.head(self.format, &Offload::None, bytes.len());
+        let (head, len) = self.parts.rules.head(self.carrier.format, &Offload::None, bytes.len());
         // SAFETY: `private` never grows beyond its capacity, so it is not moved. The used part of `private` is not
         // written before the frames are sent or cleared, and is emptied with them.
         unsafe { self.parcels.add_bytes(&head[..len], bytes) };

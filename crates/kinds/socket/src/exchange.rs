@@ -82,7 +82,7 @@ pub fn user_of(who: &str) -> Option<u32> {
     who.rsplit_once("user ").and_then(|(_, user)| user.parse().ok())
 }
 
-/// Requested buffer size in bytes for UNIX and datagram sockets; the kernel grants what the host allows.
+/// Requested buffer size in bytes for UNIX and datagram sockets; the kernel grants no more than the host permits.
 const WIDE: usize = 4 << 20;
 
 /// Enlarges the buffers of a UNIX or datagram socket. The kernel adapts the buffers of TCP sockets itself.
@@ -161,7 +161,7 @@ pub trait PeerSource {
     /// Takes over the peer of a predecessor's line.
     ///
     /// # Errors
-    /// [`OpenError`] names what is missing.
+    /// [`OpenError`] names the missing resource.
     fn go_on(&mut self, _number: u16, _peer: &SocketPeer) -> Result<(), OpenError> {
         Ok(())
     }

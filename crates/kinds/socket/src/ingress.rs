@@ -8,35 +8,23 @@ use netvale_port::seat::Seat;
 use netvale_port::{Batch, Ingress, RingCounters};
 
 use crate::egress::PeerEgress;
-use crate::parts::PeerParts;
+use crate::line::PeerParts;
 use crate::reader::{FrameReader, ReadStep};
 use crate::rules::PeerIntake;
 
 /// The ingress from a peer. While the peer is connected, the ingress is in a seat: the part of the port's queue that
 /// outlives peers.
 pub struct PeerIngress {
-    parts: PeerParts,
-    reader: FrameReader,
-    counters: Arc<RingCounters>,
-    seats: PeerSeats,
-}
-
-/// The seats of a peer's queues.
-pub(crate) struct PeerSeats {
-    pub input: Weak<Seat<PeerIngress>>,
-    pub output: Weak<Seat<PeerEgress>>,
+    pub(crate) parts: PeerParts,
+    pub(crate) reader: FrameReader,
+    pub(crate) counters: Arc<RingCounters>,
+    /// The seat that contains this ingress.
+    pub(crate) input: Weak<Seat<PeerIngress>>,
+    /// The seat that contains the peer's egress.
+    pub(crate) output: Weak<Seat<PeerEgress>>,
 }
 
 impl PeerIngress {
-    pub(crate) fn new(
-        parts: PeerParts,
-        reader: FrameReader,
-        counters: Arc<RingCounters>,
-        seats: PeerSeats,
-    ) -> PeerIngress {
-        PeerIngress { parts, reader, counters, seats }
-    }
-
     /// Returns the start of a frame that was taken from the socket before the frame was complete; empty if there is no
     /// such frame. The worker must have released all frames.
     pub(crate) fn begun(&self) -> &[u8] {
@@ -48,13 +36,13 @@ impl PeerIngress {
 
     /// Makes the worker poll the ingress again soon.
     fn poke(&self) {
-        self.seats.input.upgrade().iter().for_each(|seat| seat.poke());
+        self.input.upgrade().iter().for_each(|seat| seat.poke());
     }
 
     /// Sends the backlog of the peer's egress as far as the socket has room.
     #[cold]
     fn flush(&self) {
-        let Some(output) = self.seats.output.upgrade() else { return };
+        let Some(output) = self.output.upgrade() else { return };
         match output.queue.enter_now() {
             Ok(mut queue) => {
                 queue.flush();

@@ -15,9 +15,8 @@ use rustix::io::Errno;
 use rustix::net::SocketType;
 
 use crate::egress::{Carrier, PeerEgress};
-use crate::ingress::{PeerIngress, PeerSeats};
+use crate::ingress::PeerIngress;
 use crate::news::PeerNews;
-use crate::parts::PeerParts;
 use crate::reader::{FrameReader, MessageReader, StreamReader};
 use crate::room::AwaitedRoom;
 use crate::rules::{FrameFormat, FrameRules};
@@ -92,6 +91,14 @@ pub(crate) struct LinePeer {
     pub peer: SocketPeer,
     pub noted: Vec<Arc<OwnedFd>>,
     news: PeerNews,
+}
+
+/// The parts that both queues of a peer share.
+pub(crate) struct PeerParts {
+    pub socket: Arc<OwnedFd>,
+    pub rules: Arc<FrameRules>,
+    pub news: PeerNews,
+    pub room: AwaitedRoom,
 }
 
 /// The history of a line's peers, for display.
@@ -230,8 +237,13 @@ impl SocketLine {
         let counters = Arc::clone(&self.output.counters);
         let egress = PeerEgress::new(to, carrier(&peer), counters, writer, &backlog);
         self.output.put(egress).map_err(text)?;
-        let seats = PeerSeats { input: Arc::downgrade(&self.input), output: Arc::downgrade(&self.output) };
-        let ingress = PeerIngress::new(from, reader, Arc::clone(&self.input.counters), seats);
+        let ingress = PeerIngress {
+            parts: from,
+            reader,
+            counters: Arc::clone(&self.input.counters),
+            input: Arc::downgrade(&self.input),
+            output: Arc::downgrade(&self.output),
+        };
         self.input.put(ingress).map_err(text)?;
         *self.peer.borrow_mut() = Some(LinePeer { peer, noted: copies, news });
         Ok(())

@@ -50,8 +50,8 @@ pub struct SocketPeerState {
 }
 
 impl SocketLine {
-    /// Returns the state from which a successor continues if this process is killed. It changes whenever a peer comes
-    /// or goes.
+    /// Returns the state from which a successor continues if this process is killed. The state changes whenever a
+    /// peer connects or leaves.
     pub fn save(&self) -> LineState {
         let LineStory { connections, last_error, who, about } = self.story();
         let peer = self.peer().as_ref().map(|one| SocketPeerState {

@@ -4,7 +4,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use thiserror::Error;
 
 use crate::sys;
@@ -151,9 +150,7 @@ impl Tap {
         if options.mtu.is_none() && !options.up {
             return Ok(());
         }
-        // A socket of any family accepts requests about interfaces; a UNIX socket reaches no network.
-        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
-            .map_err(step("make a socket"))?;
+        let socket = sys::socket().map_err(step("make a socket"))?;
         if let Some(mtu) = options.mtu {
             sys::set_mtu(&socket, &self.name, mtu).map_err(step("set the MTU"))?;
         }

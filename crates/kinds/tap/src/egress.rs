@@ -39,15 +39,10 @@ enum TapWriteResult {
 }
 
 impl TapEgress {
-    /// Creates the egress of `queue`.
-    pub fn new(queue: Arc<OwnedFd>, counters: Arc<RingCounters>) -> Self {
+    /// Creates the egress of `queue`. `link` records what the results of calls on the queue show about the interface.
+    pub fn new(queue: Arc<OwnedFd>, link: TapLink) -> Self {
         let uso = AtomicBool::new(true);
-        TapEgress { queue, counters, link: TapLink::default(), pace: QueuePace::default(), uso }
-    }
-
-    /// Sets the link, which records what the results of calls on the queue show about the interface.
-    pub fn behind(self, link: TapLink) -> Self {
-        TapEgress { link, ..self }
+        TapEgress { queue, counters: Arc::default(), link, pace: QueuePace::default(), uso }
     }
 
     /// Writes a frame. For a large UDP frame that the kernel refuses, returns `Err`: the frame must be cut.
@@ -218,7 +213,7 @@ mod tests {
     fn large_udp_frames_are_cut_for_older_kernels() {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, stack) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
-        let mut egress = TapEgress::new(Arc::new(ours), Arc::default());
+        let mut egress = TapEgress::new(Arc::new(ours), TapLink::default());
         *egress.uso.get_mut() = false;
         let (frame, offload) = large(2500);
         assert_eq!(deliver(&egress, &frame, offload), 1);
@@ -234,7 +229,7 @@ mod tests {
     fn a_refused_udp_frame_ends_uso() {
         // The kernel refuses writes to a timer in the same way.
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC).unwrap();
-        let egress = TapEgress::new(Arc::new(timer), Arc::default());
+        let egress = TapEgress::new(Arc::new(timer), TapLink::default());
         let (frame, offload) = large(2500);
         assert_eq!(deliver(&egress, &frame, Offload::None), 1);
         assert!(egress.takes_uso());

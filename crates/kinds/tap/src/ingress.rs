@@ -27,15 +27,10 @@ pub struct TapIngress {
 }
 
 impl TapIngress {
-    /// Creates the ingress of `queue`.
-    pub fn new(queue: Arc<OwnedFd>, counters: Arc<RingCounters>) -> Self {
+    /// Creates the ingress of `queue`. `link` records what the results of calls on the queue show about the interface.
+    pub fn new(queue: Arc<OwnedFd>, link: TapLink) -> Self {
         let frames = vec![0; READS * MAX_FRAME].into_boxed_slice();
-        TapIngress { queue, frames, counters, link: TapLink::default(), taken: false }
-    }
-
-    /// Sets the link, which records what the results of calls on the queue show about the interface.
-    pub fn behind(self, link: TapLink) -> Self {
-        TapIngress { link, ..self }
+        TapIngress { queue, frames, counters: Arc::default(), link, taken: false }
     }
 }
 

@@ -4,6 +4,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 const TUNSETSTEERINGEBPF: libc::Ioctl = 0x8004_54e0u32 as libc::Ioctl;
 const TUNGETIFF: libc::Ioctl = 0x8004_54d2u32 as libc::Ioctl;
@@ -63,11 +64,8 @@ fn call(fd: BorrowedFd<'_>, request: libc::Ioctl, arg: *mut libc::c_void) -> Res
     // exclusively borrowed value of the type that the request reads and writes (ifreq or int), as defined by the
     // kernel's tun and netdevice interfaces.
     let result = unsafe { libc::ioctl(fd.as_raw_fd(), request, arg) };
-    if result < 0 { Err(Errno::from_raw_os_error(last_errno())) } else { Ok(result) }
-}
-
-fn last_errno() -> i32 {
-    std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
+    let failed = || Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO);
+    if result < 0 { Err(failed()) } else { Ok(result) }
 }
 
 fn with_ifreq(fd: BorrowedFd<'_>, request: libc::Ioctl, r: &mut IfReq) -> Result<(), Errno> {
@@ -159,12 +157,15 @@ pub fn set_up(socket: impl AsFd, name: &str) -> Result<(), Errno> {
     with_ifreq(socket.as_fd(), libc::SIOCSIFFLAGS as libc::Ioctl, &mut r)
 }
 
-/// Returns whether an interface of this name exists; also false if the kernel cannot be asked.
+/// Creates a socket for requests about interfaces. A socket of any family accepts such requests; a UNIX socket reaches
+/// no network.
+pub fn socket() -> Result<OwnedFd, Errno> {
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
+}
+
+/// Returns whether an interface of this name exists; also false if the request to the kernel fails.
 pub fn is_there(name: &str) -> bool {
-    let kind = rustix::net::SocketType::DGRAM;
-    let flags = rustix::net::SocketFlags::CLOEXEC;
-    let socket = rustix::net::socket_with(rustix::net::AddressFamily::UNIX, kind, flags, None);
-    let asked = socket.and_then(|socket| {
+    let asked = socket().and_then(|socket| {
         let mut r = IfReq::new(name)?;
         with_ifreq(socket.as_fd(), libc::SIOCGIFFLAGS as libc::Ioctl, &mut r)
     });

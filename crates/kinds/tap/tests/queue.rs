@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use netvale_port::{DropReason, Egress, Ingress, MAX_FRAME, Scratch, Source};
-use netvale_tap::{TapEgress, TapIngress};
+use netvale_tap::{TapEgress, TapIngress, TapLink};
 use netvale_wire::offload::Offload;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -20,7 +20,7 @@ fn queue() -> (Arc<OwnedFd>, OwnedFd) {
 }
 
 fn ingress(queue: Arc<OwnedFd>) -> Source<TapIngress> {
-    Source::new(Box::new(TapIngress::new(queue, Arc::default())))
+    Source::new(Box::new(TapIngress::new(queue, TapLink::default())))
 }
 
 /// Returns a frame, preceded by a virtio-net header without offloads.
@@ -50,7 +50,7 @@ fn unfinished() -> Vec<u8> {
 fn frames_pass_unchanged_and_are_counted() {
     let (queue, stack) = queue();
     let mut source = ingress(Arc::clone(&queue));
-    let egress = TapEgress::new(queue, Arc::default());
+    let egress = TapEgress::new(queue, TapLink::default());
     let frames: Vec<Vec<u8>> = (0..40u8).map(|i| vec![i; 60 + 30 * usize::from(i)]).collect();
     for frame in &frames {
         rustix::io::write(&stack, &with_header(frame)).unwrap();
@@ -82,7 +82,7 @@ fn frames_pass_unchanged_and_are_counted() {
 fn headers_pass_pending_offloads_both_ways() {
     let (queue, stack) = queue();
     let mut source = ingress(Arc::clone(&queue));
-    let egress = TapEgress::new(queue, Arc::default());
+    let egress = TapEgress::new(queue, TapLink::default());
     let mut bad = unfinished();
     bad[6] = 0xff;
     for message in [&unfinished(), &bad, &with_header(&[7; 60])] {
@@ -111,7 +111,7 @@ fn frames_for_a_full_queue_are_not_drops() {
     let (from, sender) = queue();
     let mut source = ingress(from);
     let (queue, stack) = queue();
-    let egress = TapEgress::new(queue, Arc::default());
+    let egress = TapEgress::new(queue, TapLink::default());
     for _ in 0..8 {
         rustix::io::write(&sender, &with_header(&[1; 1500])).unwrap();
     }

@@ -97,13 +97,6 @@ impl Irqs {
         Ok(())
     }
 
-    /// Rings the eventfd of a vector, if it is connected.
-    pub fn trigger(&self, kind: usize, vector: usize) {
-        if let Some(bell) = self.bell(kind, vector) {
-            bell.ring();
-        }
-    }
-
     /// Executes a client's request. Returns the request's effect on the device.
     ///
     /// # Errors
@@ -167,9 +160,8 @@ mod tests {
         let set = |flags, start, count| IrqRequest { flags, index: 2, start, count };
         let connect = DATA_EVENTFD | ACTION_TRIGGER;
         assert_eq!(irqs.set(set(connect, 1, 2), &[], fds()), Ok(IrqEffect::Bells));
-        irqs.trigger(MSIX, 1);
-        irqs.trigger(MSIX, 3);
-        irqs.trigger(9, 9);
+        irqs.bell(MSIX, 1).unwrap().ring();
+        assert!(irqs.bell(MSIX, 3).is_none() && irqs.bell(9, 9).is_none());
         assert!(bells[0].drain() && !bells[1].drain());
         irqs.set(set(DATA_BOOL | ACTION_TRIGGER, 1, 2), &[0, 1], vec![]).unwrap();
         assert!(!bells[0].drain() && bells[1].drain());

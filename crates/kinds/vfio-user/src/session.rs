@@ -11,7 +11,7 @@ pub use crate::ended::ClientViolation;
 use crate::inbox::SocketInbox;
 use crate::irqs::{INTX, IrqEffect, IrqRequest, Irqs, KINDS};
 use crate::wire::{MAX_DATA, MAX_FDS, VfioMessage, WireReader, WireWriter, command};
-use crate::{BARS, Device, DeviceHost};
+use crate::{BARS, Bar, Device, DeviceHost};
 
 /// Number of regions of a PCI device: the base address registers, the ROM, configuration space, VGA.
 const REGIONS: u32 = 9;
@@ -174,21 +174,15 @@ impl<D: Device> DeviceSession<D> {
         let argsz = b.u32()?;
         let _flags = b.u32()?;
         let index = b.u32()?;
-        let mut fds = Vec::new();
-        let (size, memory) = match index {
-            CONFIG => (crate::config::SIZE as u64, None),
-            i if (i as usize) < BARS => {
-                let bar = self.device.bar(i as usize);
-                (bar.size, bar.memory)
-            }
-            i if i < REGIONS => (0, None),
-            _ => return Err(Errno::INVAL.into()),
-        };
+        if index >= REGIONS {
+            return Err(Errno::INVAL.into());
+        }
+        let Bar { size, memory } = self.region(index);
         let access = if size > 0 { 0b11 } else { 0 };
         let mut w = WireWriter::default();
         let Some((fd, offset)) = memory else {
             w.u32(32).u32(access).u32(index).u32(0).u64(size).u64(0);
-            return Ok((w.0, fds));
+            return Ok((w.0, Vec::new()));
         };
         // QEMU maps only the areas of a sparse-mmap capability, so the reply has one, at offset 32, with one area that
         // covers the whole region. The flags are read, write, mmap, capabilities.
@@ -197,10 +191,9 @@ impl<D: Device> DeviceSession<D> {
         if argsz < 64 {
             // The client must repeat the request with a larger `argsz` to get the capability and the descriptor.
             w.0.truncate(32);
-            return Ok((w.0, fds));
+            return Ok((w.0, Vec::new()));
         }
-        fds.push(fd.try_clone_to_owned().map_err(|_| Errno::MFILE)?);
-        Ok((w.0, fds))
+        Ok((w.0, vec![fd.try_clone_to_owned().map_err(|_| Errno::MFILE)?]))
     }
 
     fn irq_info(&mut self, mut b: PayloadReader<'_>) -> VfioOutcome {
@@ -230,18 +223,22 @@ impl<D: Device> DeviceSession<D> {
         Ok(Default::default())
     }
 
+    /// Returns the address range of a region; its size is 0 if the device lacks the region.
+    fn region(&self, index: u32) -> Bar<'_> {
+        match index {
+            CONFIG => Bar { size: crate::config::SIZE as u64, memory: None },
+            i if (i as usize) < BARS => self.device.bar(i as usize),
+            _ => Bar::default(),
+        }
+    }
+
     /// Parses a message that accesses a region, and checks that the region contains the accessed bytes. Returns the
     /// offset, the region and the length.
     fn access(&mut self, b: &mut PayloadReader<'_>) -> Result<(u64, u32, usize), VfioFailure> {
         let offset = b.u64()?;
         let region = b.u32()?;
         let count = b.u32()? as usize;
-        let size = match region {
-            CONFIG => crate::config::SIZE as u64,
-            i if (i as usize) < BARS => self.device.bar(i as usize).size,
-            _ => 0,
-        };
-        let inside = offset.checked_add(count as u64).is_some_and(|end| end <= size);
+        let inside = offset.checked_add(count as u64).is_some_and(|end| end <= self.region(region).size);
         if !inside || count > MAX_DATA {
             return Err(Errno::INVAL.into());
         }

@@ -1,6 +1,8 @@
 //! Saved state of a session: the client's setup, and the data in flight on the connection. Restoring the setup makes
 //! the same checks as the client's requests, so a state that no client could have caused is refused.
 
+use std::os::fd::OwnedFd;
+
 use netvale_fdio::state::{BadState, Fd};
 use netvale_mem::fault::Fault;
 use serde::{Deserialize, Serialize};
@@ -47,6 +49,21 @@ pub struct ClientState<T> {
     pub session: SessionState,
     /// The device's state.
     pub device: T,
+}
+
+/// A client that has just connected, or a predecessor's client with its session.
+pub enum VfioClient<D> {
+    /// A new client's connection.
+    New(OwnedFd),
+    /// A predecessor's client: its connection, its session, and the fault of its connection.
+    Continued(OwnedFd, Box<DeviceSession<D>>, Fault),
+}
+
+impl<D> VfioClient<D> {
+    /// Returns the fault of a predecessor's client; `None` for a new client.
+    pub fn fault(&self) -> Option<Fault> {
+        if let VfioClient::Continued(.., fault) = self { Some(fault.clone()) } else { None }
+    }
 }
 
 impl<D: Device> DeviceSession<D> {

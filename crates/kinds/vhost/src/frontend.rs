@@ -8,17 +8,15 @@ use std::sync::Arc;
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
 use netvale_port::folder::UserPath;
-use netvale_port::listener::try_connect;
+use netvale_port::listener::{is_unix, try_connect};
 use netvale_virtio::driver::options::DriverOptions;
-use netvale_virtio::driver::path::Path;
 use netvale_virtio::driver::port::{LendError, PortSession, Transport};
 use netvale_virtio::driver::ram::{DriverRam, QueueRam};
 use netvale_virtio::driver::started::{Kick, RunningQueue, RunningVirtioDevice, pair_up};
 use netvale_virtio::driver::{DriverFeatures, DriverQueue, addresses};
-use netvale_virtio::features::{IN_ORDER, VERSION_1};
-use netvale_virtio::queue::QueueFeatures;
+use netvale_virtio::features::VERSION_1;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketType, sockopt};
+use rustix::net::SocketType;
 use thiserror::Error;
 
 use crate::features::PROTOCOL_FEATURES;
@@ -77,9 +75,7 @@ impl Transport for BackEnd {
     }
 
     fn restore(&mut self, by: OwnedFd) -> Option<OwnedFd> {
-        let is_socket = sockopt::socket_domain(&by) == Ok(AddressFamily::UNIX)
-            && sockopt::socket_type(&by) == Ok(SocketType::STREAM);
-        is_socket.then_some(by)
+        is_unix(&by, SocketType::STREAM).then_some(by)
     }
 
     fn serve(&mut self, connection: OwnedFd, session: &PortSession<'_>) -> Result<(), NoBackEnd> {
@@ -136,12 +132,12 @@ impl<'a> Frontend<'a> {
     }
 
     fn ask(&self, request: u32) -> Result<u64, NoBackEnd> {
-        send(self.socket, &VhostMessage::new(request, Vec::new()))?;
+        send(self.socket, &VhostMessage::of_words(request, &[]))?;
         Ok(self.hear(request)?.u64()?)
     }
 
     fn tell_number(&self, request: u32, n: u64) -> Result<(), NoBackEnd> {
-        self.tell(VhostMessage::new(request, n.to_le_bytes().to_vec()))
+        self.tell(VhostMessage::of_words(request, &[n]))
     }
 
     /// Negotiates features and starts all queues. `calls` are the eventfds with which the device notifies the driver:
@@ -180,7 +176,7 @@ impl<'a> Frontend<'a> {
         let ours = self.ask(request::GET_PROTOCOL_FEATURES)? & wanted;
         self.tell_number(request::SET_PROTOCOL_FEATURES, ours)?;
         self.protocol = ours;
-        self.tell(VhostMessage::new(request::SET_OWNER, Vec::new()))?;
+        self.tell(VhostMessage::of_words(request::SET_OWNER, &[]))?;
         let most = if ours & protocol::MQ != 0 { self.ask(request::GET_QUEUE_NUM)? } else { 1 };
         let features = offered & (options.features() | PROTOCOL_FEATURES);
         self.tell_number(request::SET_FEATURES, features)?;
@@ -196,25 +192,23 @@ impl<'a> Frontend<'a> {
         options: DriverOptions,
     ) -> Result<RunningQueue, NoBackEnd> {
         let index = u64::from(i);
-        let layout = QueueFeatures::of(features);
-        let in_order = features & IN_ORDER != 0;
-        let vector = Path::of(features, options.vector).vector.is_some();
-        let queue = DriverQueue::new(&ram, DriverFeatures { queue: layout, in_order, vector });
+        let agreed = DriverFeatures::of(features, options);
+        let queue = DriverQueue::new(&ram, agreed);
         let kick = Doorbell::shared(self.fault).map_err(NoBackEnd::System)?;
         self.tell_number(request::SET_VRING_NUM, index | u64::from(ram.size()) << 32)?;
         // Packed rings begin with both wrap counters set.
-        let base = if layout.packed { 0x8000_8000u64 } else { 0 };
+        let base = if agreed.queue.packed { 0x8000_8000u64 } else { 0 };
         self.tell_number(request::SET_VRING_BASE, index | base << 32)?;
         let at = addresses(&ram);
         let words = [index, at.desc, at.used, at.avail, 0];
-        self.tell(VhostMessage::new(request::SET_VRING_ADDR, words.iter().flat_map(|w| w.to_le_bytes()).collect()))?;
+        self.tell(VhostMessage::of_words(request::SET_VRING_ADDR, &words))?;
         self.tell_fd(request::SET_VRING_CALL, index, call.as_fd())?;
         self.tell_fd(request::SET_VRING_KICK, index, kick.as_fd())?;
         Ok(RunningQueue::new(queue, ram, Kick::Bell(Arc::new(kick)), features, self.fault))
     }
 
     fn tell_fd(&self, request: u32, index: u64, fd: BorrowedFd<'_>) -> Result<(), NoBackEnd> {
-        let mut m = VhostMessage::new(request, index.to_le_bytes().to_vec());
+        let mut m = VhostMessage::of_words(request, &[index]);
         let copy: OwnedFd = rustix::io::fcntl_dupfd_cloexec(fd, 0).map_err(NoBackEnd::System)?;
         m.fds.push(copy);
         self.tell(m)

@@ -78,9 +78,6 @@ impl Inflight {
     /// [`MemoryError`] if the memory cannot be mapped.
     pub fn new(file: OwnedFd, shape: InflightShape) -> Result<Inflight, MemoryError> {
         let InflightShape { len, offset, .. } = shape;
-        if offset.checked_add(len).is_none() {
-            return Err(MemoryError::Wraps { guest: offset, size: len });
-        }
         let file = Arc::new(file);
         let map = map(Arc::clone(&file), offset, len)?;
         Ok(Inflight { base: map.start(), map, file, shape })
@@ -217,8 +214,8 @@ impl live::InflightRecord for QueueRecord {
         }
     }
 
-    /// Clears the record, which is no longer needed: the front end knows the queue's position, and passes it on when it
-    /// restarts the queue.
+    /// Clears the record, which is no longer needed: the front end knows the queue's position, and sends the position
+    /// when it restarts the queue.
     fn close(&self) {
         self.half(VERSION_AT).store(0, Ordering::Release);
     }

@@ -11,7 +11,7 @@ use netvale_mem::Mapping;
 use netvale_virtio::device::live::WriteLog;
 use netvale_virtio::memory::{MemoryError, map};
 
-/// Size in bytes of the guest memory that one bit stands for (`VHOST_LOG_PAGE`).
+/// Size in bytes of a page of guest memory, for which the log has one bit (`VHOST_LOG_PAGE`).
 const PAGE: u64 = 4096;
 
 /// A dirty log, in memory that a front end shares.
@@ -38,9 +38,6 @@ impl DirtyLog {
     pub fn new(file: OwnedFd, offset: u64, len: u64) -> Result<DirtyLog, MemoryError> {
         if len == 0 {
             return Err(MemoryError::Empty);
-        }
-        if offset.checked_add(len).is_none() {
-            return Err(MemoryError::Wraps { guest: offset, size: len });
         }
         let file = Arc::new(file);
         let map = map(Arc::clone(&file), offset, len)?;

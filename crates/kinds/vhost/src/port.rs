@@ -13,9 +13,7 @@ use netvale_port::seat::{Seat, SeatEgress, SeatIngress};
 use netvale_port::service::{self, KeptState, PausedService, Protocol, Service, ServicePeer};
 use netvale_port::{Egress, Ingress};
 use netvale_virtio::device::live::LiveQueue;
-use netvale_virtio::{MAX_PAIRS, VirtioQueues};
-use rustix::io::Errno;
-use thiserror::Error;
+use netvale_virtio::{MAX_PAIRS, VirtioPortError, VirtioQueues};
 
 use crate::proto::device::{NetConfig, OfferedMtu, VhostDevice};
 use crate::proto::message::{FrontEndViolation, VhostMessage};
@@ -48,33 +46,6 @@ pub struct VhostOptions {
     pub mtu: u16,
 }
 
-/// An error in creating a port.
-#[derive(Debug, Error)]
-pub enum VhostError {
-    /// The number of queue pairs is out of range.
-    #[error("{0} queue pairs requested: expected 1 to {MAX_PAIRS}")]
-    Pairs(u16),
-    /// The socket or its service cannot be opened.
-    #[error(transparent)]
-    Open(#[from] OpenError),
-}
-
-impl From<VhostError> for BadState {
-    fn from(why: VhostError) -> BadState {
-        BadState::with(why.errno(), why)
-    }
-}
-
-impl VhostError {
-    /// Returns the errno that is closest to this error.
-    pub fn errno(&self) -> Errno {
-        match self {
-            VhostError::Pairs(_) => Errno::INVAL,
-            VhostError::Open(why) => why.errno(),
-        }
-    }
-}
-
 /// The state of a front end, for `netvale show`.
 #[derive(Clone, Debug, Default)]
 pub struct FrontEndStatus {
@@ -103,8 +74,8 @@ impl VhostPort {
     /// Opens the socket and starts to serve front ends.
     ///
     /// # Errors
-    /// [`VhostError`] if the options are invalid or the socket cannot be opened.
-    pub fn new(options: &VhostOptions) -> Result<(VhostPort, VirtioQueues), VhostError> {
+    /// [`VirtioPortError`] if the options are invalid or the socket cannot be opened.
+    pub fn new(options: &VhostOptions) -> Result<(VhostPort, VirtioQueues), VirtioPortError> {
         let (seats, queues) = seats(options)?;
         let (listener, file) = match options.mode {
             VhostMode::Server => Listener::listen(&options.site).map(|(l, file)| (Some(Arc::new(l)), Some(file)))?,
@@ -202,9 +173,9 @@ const THREAD: &str = "netvale-vhost";
 pub(crate) type VhostSeats = Vec<Arc<Seat<LiveQueue>>>;
 
 /// Creates a port's queues for the switch, and their seats.
-fn seats(options: &VhostOptions) -> Result<(VhostSeats, VirtioQueues), VhostError> {
+fn seats(options: &VhostOptions) -> Result<(VhostSeats, VirtioQueues), VirtioPortError> {
     if options.pairs == 0 || usize::from(options.pairs) > MAX_PAIRS {
-        return Err(VhostError::Pairs(options.pairs));
+        return Err(VirtioPortError::Pairs(options.pairs));
     }
     let mut seats = Vec::new();
     let mut egress = Vec::<Arc<dyn Egress>>::new();

@@ -288,13 +288,14 @@ fn copy_of(fd: &OwnedFd) -> Result<Arc<OwnedFd>, MemoryError> {
 /// memory are accepted: with any other file, a worker that touches a page might have to wait for the file system.
 ///
 /// # Errors
-/// [`MemoryError`] if the file is not in memory, is too short, or cannot be mapped.
+/// [`MemoryError`] if the addresses wrap around, or the file is not in memory, is too short, or cannot be mapped.
 pub fn map(fd: Arc<OwnedFd>, offset: u64, size: u64) -> Result<Mapping, MemoryError> {
+    let end = offset.checked_add(size).ok_or(MemoryError::Wraps { guest: offset, size })?;
     // Only files in memory have seals. This call does not involve the file system of the file, which could delay the
     // answer.
     rustix::fs::fcntl_get_seals(&fd).map_err(|_| MemoryError::NotInMemory)?;
     let stat = rustix::fs::fstat(&fd).map_err(MemoryError::Map)?;
-    let past = offset.saturating_add(size).saturating_sub(u64::try_from(stat.st_size).unwrap_or(0));
+    let past = end.saturating_sub(u64::try_from(stat.st_size).unwrap_or(0));
     if past > 0 {
         return Err(MemoryError::FileTooShort { past });
     }

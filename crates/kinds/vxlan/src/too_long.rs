@@ -40,17 +40,11 @@ pub struct Replies(Vec<TooLongReply>);
 
 impl Default for Replies {
     fn default() -> Self {
-        Self::new()
+        Replies(Vec::with_capacity(WAITING))
     }
 }
 
 impl Replies {
-    /// Creates an empty queue.
-    #[must_use]
-    pub fn new() -> Replies {
-        Replies(Vec::with_capacity(WAITING))
-    }
-
     /// Adds a reply if there is room.
     pub fn push(&mut self, reply: TooLongReply) {
         if self.0.len() < WAITING {

@@ -185,7 +185,7 @@ impl Tunnel {
             peers: ArcSwap::default(),
             known: TunnelNeighbors::default(),
             heard: HeardClaims::new(options.key[1]),
-            replies: Lent::with(Replies::new()),
+            replies: Lent::with(Replies::default()),
             senders: [(); 2].map(|()| Lent::with(TunnelSender::new(port))),
             flows: FlowKey::new(options.key),
             path: AtomicU32::new(USUAL_MTU),

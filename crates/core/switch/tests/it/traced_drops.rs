@@ -24,7 +24,7 @@ use netvale_switch::filters::{FilterRule, Filters};
 use netvale_switch::policies::Classes;
 use netvale_switch::trace::{Trace, TraceOptions, TraceRecord};
 use netvale_switch::{AttachedPort, CompiledPolicies, ForwardMemory, Forwarder, PassResult, Switch};
-use netvale_tap::TapEgress;
+use netvale_tap::{TapEgress, TapLink};
 use netvale_vxlan::endpoint::SendOptions;
 use netvale_vxlan::{Endpoint, Tunnel, TunnelEgress, TunnelIngress, TunnelOptions};
 
@@ -305,7 +305,7 @@ fn bad_rx_buffer() -> Vec<TraceRecord> {
 /// Returns the records of frames that a device refuses: `/dev/full` has no space.
 fn refused_by_a_device() -> Vec<TraceRecord> {
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-    Bed::new().to(Arc::new(TapEgress::new(Arc::new(OwnedFd::from(full)), Arc::default())))
+    Bed::new().to(Arc::new(TapEgress::new(Arc::new(OwnedFd::from(full)), TapLink::default())))
 }
 
 fn capture_full() -> Vec<TraceRecord> {
@@ -313,7 +313,7 @@ fn capture_full() -> Vec<TraceRecord> {
     let path = dir.path().join("short.pcap");
     let limit = netvale_pcapport::CaptureLimit { bytes: Some(300), shared: None };
     let file = std::fs::File::create(&path).unwrap();
-    let capture = PcapEgress::limited(file, &path, CaptureOptions::of(&path), limit, Arc::default()).unwrap();
+    let capture = PcapEgress::new(file, &path, CaptureOptions::of(&path), limit, Arc::default()).unwrap();
     Bed::new().to(Arc::new(capture))
 }
 

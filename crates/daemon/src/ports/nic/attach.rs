@@ -16,7 +16,7 @@ use netvale_nic::ingress::NicIngress;
 use netvale_nic::stack::{OpenRing, Stack};
 use netvale_port::{Egress, Ingress};
 use netvale_portspec::{AttachSpec, NicSpec, PortName, PortSpec};
-use netvale_tap::{TapEgress, TapIngress};
+use netvale_tap::{TapEgress, TapIngress, TapLink};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
@@ -306,6 +306,6 @@ fn continue_stack(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), R
 
 fn stack_queues(stack: &Stack) -> Result<PortQueues, Errno> {
     let queue = Arc::clone(stack.queue(0)?);
-    let egress: Arc<dyn Egress> = Arc::new(TapEgress::new(Arc::clone(&queue), Arc::default()));
-    Ok((vec![egress], vec![Box::new(TapIngress::new(queue, Arc::default()))]))
+    let egress: Arc<dyn Egress> = Arc::new(TapEgress::new(Arc::clone(&queue), TapLink::default()));
+    Ok((vec![egress], vec![Box::new(TapIngress::new(queue, TapLink::default()))]))
 }

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 
 use super::{
-    EXIT, LOAD_IMM64, LinkCreate, MOVE_IMM, PROG_TYPE_SCHED_CLS, TCX_EGRESS, counted, counter, insn, link, load, number,
+    EXIT, LOAD_IMM64, LinkCreate, MOVE_IMM, PROG_TYPE_SCHED_CLS, TCX_EGRESS, counted, counter, insn, link, load,
 };
 
 /// The attached hook. Dropping it lets frames of the stack pass again.
@@ -25,13 +25,8 @@ impl Barrier {
         let count = counter().map_err(|e| ("create a counter", e))?;
         let program = load(&count_and_drop(count.as_fd()), PROG_TYPE_SCHED_CLS, TCX_EGRESS);
         let program = program.map_err(|e| ("load the program that drops the stack's frames", e))?;
-        let create = LinkCreate {
-            prog_fd: number(program.as_fd()),
-            target_ifindex: ifindex,
-            attach_type: TCX_EGRESS,
-            ..LinkCreate::default()
-        };
-        let link = link(create).map_err(|e| ("attach the program that drops the stack's frames", e))?;
+        let link = link(LinkCreate::new(&program, ifindex, TCX_EGRESS))
+            .map_err(|e| ("attach the program that drops the stack's frames", e))?;
         Ok(Barrier { count, link })
     }
 

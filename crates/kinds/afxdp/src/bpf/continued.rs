@@ -1,5 +1,5 @@
-//! Restores programs, maps and links of the predecessor in an upgrade of the daemon. They stay unchanged until that
-//! process no longer needs them.
+//! Restores programs, maps and links of the predecessor in an upgrade of the daemon. These objects stay unchanged until
+//! the predecessor no longer needs them.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,6 +1,5 @@
-//! The XDP program for frames whose VLAN tag is in their metadata, where the sender or the driver has put it. If the
-//! driver reports the tag (Linux 6.8), the program inserts it into the frame before it redirects the frame to its
-//! socket.
+//! The XDP program for frames whose sender or driver has moved the VLAN tag to the frames' metadata. If the driver
+//! reports the tag (Linux 6.8), the program inserts the tag into the frame, and then redirects the frame to its socket.
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 

@@ -49,14 +49,14 @@ fn writing_the_tail_sends_packets() {
     up(&mut e);
     e.read(ICR);
     assert_eq!(e.write(TDT, 2), Effects { sends: true, receives: false });
-    assert_eq!((e.tx_owned(), e.tx_address(1)), (2, Some(0x1010)));
+    assert_eq!((e.tx_owned(), e.tx.address(1)), (2, Some(0x1010)));
     let raw = |command: u64| [0x5000, 60 | command << 24];
-    assert!(e.tx_step(raw(0b1001)).ends && e.packet().len == 60);
-    e.tx_done(1);
+    assert!(e.tx_step(raw(0b1001)).ends && e.assembler.packet().len == 60);
+    e.tx.advance(1);
     e.tx_report(TxReport::Immediate, 0);
     assert_eq!(e.read(ICR), ICR_TXDW);
     e.write(TIDV, 8);
-    e.tx_done(1);
+    e.tx.advance(1);
     e.tx_report(TxReport::Delayed, 1000);
     assert_eq!((e.read(ICR), e.read(TDH)), (ICR_TXQE, 2));
     e.causes.update(1000 + 8 * 1024);
@@ -83,7 +83,7 @@ fn received_frames_fill_descriptors() {
         })
         .collect();
     assert_eq!(causes.iter().filter(|c| **c & ICR_RXDMT0 != 0).count(), 1);
-    assert!(causes.iter().all(|c| *c & ICR_RXT0 != 0) && e.rx_owned() == 0);
+    assert!(causes.iter().all(|c| *c & ICR_RXT0 != 0) && e.rx.owned() == 0);
     e.rx_missed();
     assert_eq!((e.read(ICR), e.read(0x4010)), (ICR_RXO, 1));
     for (bits, size) in [(0, 2048), (1 << 16, 1024), (3 << 16, 256), (RCTL_BSEX | 1 << 16, 16_384)] {
@@ -134,7 +134,7 @@ fn no_access_changes_more_than_registers() {
             e.read(at);
         }
         e.causes.update(state >> 20);
-        assert!(e.tx_owned() < 0x1_0000 && e.rx_owned() < 0x1_0000 && e.rx_buffer() >= 256);
+        assert!(e.tx_owned() < 0x1_0000 && e.rx.owned() < 0x1_0000 && e.rx_buffer() >= 256);
     }
     up(&mut e);
     assert!(e.is_linked() || e.read(CTRL) != 0);

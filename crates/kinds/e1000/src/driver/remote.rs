@@ -87,16 +87,7 @@ impl SimulatedGuest {
         remote.with(|client| client.interrupt(MSI, bell.as_fd()))?;
         let fault = Fault::new()?;
         ram.mapping().blame(&fault);
-        SimulatedGuest::drive(Arc::new(remote), ram, options, bell, fault)
-    }
-
-    fn drive(
-        remote: Arc<RemoteRegisters>,
-        ram: Arc<CardRam>,
-        options: CardDriverOptions,
-        bell: Doorbell,
-        fault: Fault,
-    ) -> io::Result<SimulatedGuest> {
+        let remote = Arc::new(remote);
         let registers = Arc::clone(&remote) as Arc<dyn CardRegisters>;
         let RunningCard { tx, rx, mac, has_block } = start(&registers, &ram, options).map_err(io::Error::other)?;
         let rings = Arc::<CardRings>::default();

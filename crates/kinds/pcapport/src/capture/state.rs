@@ -114,11 +114,11 @@ fn at_most(count: u64) -> u64 {
 impl RecorderThread {
     pub(super) fn state(&self) -> CaptureState {
         CaptureState {
-            bytes: self.written.bytes(),
+            bytes: self.written.bytes,
             written: self.writer.written(),
             failed: self.writer.lost(),
             cut_off: self.cut_off,
-            portions: self.written.portions(),
+            portions: self.written.portions,
             ended: self.status.ended(),
             error: self.status.error().and_then(WriteError::io).map(ToString::to_string),
         }
@@ -217,7 +217,7 @@ impl PcapEgress {
             status.fail(WriteError::new(Some(path.to_owned()), Error::other(text)));
         }
         let writer = PcapWriter::continued(file, options.format, written, lost).named(path);
-        let written = CaptureProgress::continued(limit, bytes, portions);
+        let written = CaptureProgress { limit, bytes, portions };
         Ok(Self::start(writer, written, noted, status, options, counters)?)
     }
 }
@@ -242,7 +242,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::tests::{deliver, read};
+    use super::super::tests::{deliver, read, start};
     use super::*;
     use crate::limit::Allowance;
 
@@ -254,7 +254,7 @@ mod tests {
         let file = File::create(path).unwrap();
         let again = file.try_clone().unwrap();
         let options = CaptureOptions::of(path);
-        let egress = PcapEgress::new(file, path, options, Arc::default()).unwrap();
+        let egress = start(file, path, options).unwrap();
         let all: Vec<Vec<u8>> = (0..frames).map(|i| vec![i as u8; 60]).collect();
         assert_eq!(deliver(&egress, &all), frames);
         assert_eq!(egress.settle(LIMIT).unwrap().written, frames as u64);

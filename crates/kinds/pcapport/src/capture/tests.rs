@@ -18,6 +18,11 @@ pub(super) fn deliver(egress: &PcapEgress, frames: &[Vec<u8>]) -> usize {
     egress.deliver(&batch, &picks, &mut Scratch::new())
 }
 
+/// Starts a capture to an open file, without limits.
+pub(super) fn start(file: File, path: &Path, options: CaptureOptions) -> Result<PcapEgress, WriteError> {
+    PcapEgress::new(file, path, options, CaptureLimit::default(), Arc::default())
+}
+
 pub(super) fn read(path: &Path) -> Vec<(Vec<u8>, u32)> {
     let mut reader = PcapReader::open(path).unwrap();
     let mut frames = Vec::new();
@@ -34,7 +39,7 @@ fn frames_of_all_sizes_reach_the_file_in_order() {
     let dir = tempfile::tempdir().unwrap();
     for name in ["a.pcap", "a.pcapng"] {
         let path = dir.path().join(name);
-        let egress = PcapEgress::create(&path, CaptureOptions::of(&path), Arc::default()).unwrap();
+        let egress = start(File::create(&path).unwrap(), &path, CaptureOptions::of(&path)).unwrap();
         let single = vec![vec![1; 60]];
         let burst: Vec<Vec<u8>> = (0..200u8).map(|i| vec![i; 60 + usize::from(i)]).collect();
         let long: Vec<Vec<u8>> = (0..5u8).map(|i| vec![i; 65_550]).collect();
@@ -63,7 +68,7 @@ fn a_snaplen_cuts_only_the_kept_bytes() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s.pcapng");
     let options = CaptureOptions { snaplen: 14, ..CaptureOptions::of(&path) };
-    let egress = PcapEgress::create(&path, options, Arc::default()).unwrap();
+    let egress = start(File::create(&path).unwrap(), &path, options).unwrap();
     assert_eq!(deliver(&egress, &[vec![7; 1514], vec![8; 10]]), 2);
     let status = Arc::clone(egress.status());
     drop(egress);
@@ -77,7 +82,7 @@ fn frames_of_several_workers_are_in_the_file_once() {
     const WORKERS: u8 = 4;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("w.pcap");
-    let egress = PcapEgress::create(&path, CaptureOptions::of(&path), Arc::default()).unwrap();
+    let egress = start(File::create(&path).unwrap(), &path, CaptureOptions::of(&path)).unwrap();
     let start = Barrier::new(WORKERS.into());
     let accepted: Vec<usize> = std::thread::scope(|s| {
         let work = |worker: u8| {
@@ -120,7 +125,7 @@ fn a_slow_disk_leaves_no_room_but_blocks_nothing() {
     // Open the pipe in both directions, so that neither side waits for the other.
     let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
     let options = CaptureOptions::of(Path::new("x.pcap"));
-    let egress = PcapEgress::new(file.try_clone().unwrap(), &path, options, Arc::default()).unwrap();
+    let egress = start(file.try_clone().unwrap(), &path, options).unwrap();
     let frames = vec![vec![5; 1514]; 256];
     let mut accepted = 0;
     loop {
@@ -147,12 +152,12 @@ fn a_slow_disk_leaves_no_room_but_blocks_nothing() {
 fn a_full_disk_is_reported_by_name() {
     let full = Path::new("/dev/full");
     let options = CaptureOptions::of(full);
-    let refused = PcapEgress::create(full, options, Arc::default()).err().unwrap();
+    let refused = start(File::create(full).unwrap(), full, options).err().unwrap();
     assert!(refused.to_string().starts_with("cannot write /dev/full: No space left"), "{refused}");
 
     // A pipe whose reader leaves after the header.
     let (reader, writer) = rustix::pipe::pipe().unwrap();
-    let egress = PcapEgress::new(writer.into(), Path::new("out.pcap"), options, Arc::default()).unwrap();
+    let egress = start(writer.into(), Path::new("out.pcap"), options).unwrap();
     drop(reader);
     let status = Arc::clone(egress.status());
     let begun = std::time::Instant::now();
@@ -178,7 +183,7 @@ fn a_continued_capture_has_all_frames_once() {
         let path = dir.path().join(name);
         let options = CaptureOptions::of(&path);
         let file = File::create(&path).unwrap();
-        let first = PcapEgress::new(file.try_clone().unwrap(), &path, options, Arc::default()).unwrap();
+        let first = start(file.try_clone().unwrap(), &path, options).unwrap();
         let frames: Vec<Vec<u8>> = (0..200u8).map(|i| vec![i; 60 + usize::from(i)]).collect();
         deliver(&first, &frames[..70]);
         let state = first.settle(LIMIT).unwrap();
@@ -208,7 +213,7 @@ fn continued_limits_and_forgeries() {
     let file = File::create(&path).unwrap();
     let limit = || CaptureLimit { bytes: Some(24 + 3 * 76), shared: None };
     let frame = [vec![1u8; 60]];
-    let first = PcapEgress::limited(file.try_clone().unwrap(), &path, options, limit(), Arc::default()).unwrap();
+    let first = PcapEgress::new(file.try_clone().unwrap(), &path, options, limit(), Arc::default()).unwrap();
     deliver(&first, &frame);
     let state = first.settle(LIMIT).unwrap();
     let go_on = |file: &File, state| {

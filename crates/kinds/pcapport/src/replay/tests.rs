@@ -24,7 +24,9 @@ pub(super) fn frame(i: u32) -> Vec<u8> {
 }
 
 pub(super) fn open(path: &Path, passes: u64, pace: ReplayPace) -> Source<PcapIngress> {
-    Source::new(Box::new(PcapIngress::open(path, ReplayOptions { passes, pace }, Arc::default()).unwrap()))
+    Source::new(Box::new(
+        PcapIngress::new(File::open(path).unwrap(), path, ReplayOptions { passes, pace }, Arc::default()).unwrap(),
+    ))
 }
 
 /// Acts as a worker: takes batches, and waits for the wake-up when there is none, until the replay is over or has sent
@@ -115,7 +117,7 @@ fn no_frame_is_sent_before_its_time() {
 fn a_cut_file_yields_its_whole_frames() {
     let dir = tempfile::tempdir().unwrap();
     let path = capture(&dir, 10);
-    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
     file.set_len(file.metadata().unwrap().len() - 5).unwrap();
     let mut source = open(&path, 0, ReplayPace::Fast);
     assert_eq!(drive(&mut source, usize::MAX, |_| {}), 9);
@@ -138,18 +140,21 @@ fn a_file_with_nothing_to_send_ends_immediately() {
     assert_eq!(drive(&mut open(&path, 0, ReplayPace::Fast), usize::MAX, |_| {}), 0);
 }
 
-/// Objective: a file that cannot be replayed is refused immediately with a reason; a named pipe without a writer does
-/// not block.
+/// Objective: a file that cannot be replayed is refused immediately with a reason.
 #[test]
 fn an_unfit_file_is_refused_with_a_reason() {
     let dir = tempfile::tempdir().unwrap();
-    let refused = |path: &Path| PcapIngress::open(path, ReplayOptions::default(), Arc::default()).err().unwrap();
+    let refused_file =
+        |file: File, path: &Path| PcapIngress::new(file, path, ReplayOptions::default(), Arc::default()).err().unwrap();
+    let refused = |path: &Path| refused_file(File::open(path).unwrap(), path);
     let missing = dir.path().join("missing");
-    let text = refused(&missing).to_string();
-    assert!(text.contains("missing: cannot open") && text.contains("No such file"), "{text}");
+    let text = PcapReader::open(&missing).err().unwrap().to_string();
+    assert!(text.contains("cannot open") && text.contains("missing: No such file"), "{text}");
     let fifo = dir.path().join("fifo");
     rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).unwrap();
-    assert!(matches!(refused(&fifo), ReplayError::NotAFile { .. }));
+    // A pipe that is open in both directions does not block its opener.
+    let pipe = std::fs::OpenOptions::new().read(true).write(true).open(&fifo).unwrap();
+    assert!(matches!(refused_file(pipe, &fifo), ReplayError::NotAFile { .. }));
     assert!(matches!(refused(dir.path()), ReplayError::NotAFile { .. }));
     std::fs::write(&missing, b"no capture").unwrap();
     assert!(matches!(refused(&missing), ReplayError::Read { source: ReadError::NotACapture { .. }, .. }));

@@ -67,7 +67,7 @@ fn group(cursor: &mut Cursor<'_>, group: SocketAddrV4) -> SpecResult<DgramSpec> 
 fn remote(cursor: &mut Cursor<'_>, local: SocketAddress) -> SpecResult<DgramSpec> {
     cursor.expect(",remote=", "',remote=' and the address of the other socket")?;
     let start = cursor.pos();
-    let remote = SocketAddress::take(cursor)?;
+    let remote = SocketAddress::read(cursor)?;
     let fits = match (&local, &remote) {
         (SocketAddress::Path(here), SocketAddress::Path(there)) => here != there,
         (SocketAddress::Inet(here), SocketAddress::Inet(there)) => {
@@ -84,7 +84,7 @@ fn remote(cursor: &mut Cursor<'_>, local: SocketAddress) -> SpecResult<DgramSpec
 impl AfterColon for DgramSpec {
     fn read(cursor: &mut Cursor<'_>) -> SpecResult<Self> {
         let start = cursor.pos();
-        let local = SocketAddress::take(cursor)?;
+        let local = SocketAddress::read(cursor)?;
         match local.inet() {
             Some(std::net::SocketAddr::V4(at)) if at.ip().is_multicast() => group(cursor, at),
             Some(at) if at.ip().is_multicast() => Err(cursor.fail_at(start, "an IPv4 group")),
@@ -93,7 +93,7 @@ impl AfterColon for DgramSpec {
     }
 
     fn port_name(&self, prefix: &str) -> Ident {
-        self.first().name(prefix)
+        self.first().port_name(prefix)
     }
 
     fn files(&self) -> Vec<&str> {
@@ -105,7 +105,7 @@ impl AfterColon for DgramSpec {
 
     fn needs(&self) -> AttachNeeds<'_> {
         match self {
-            Self::Pair { local, .. } => local.needs_of_address(),
+            Self::Pair { local, .. } => local.needs(),
             Self::Group { .. } => AttachNeeds::Trust("multicast groups"),
         }
     }

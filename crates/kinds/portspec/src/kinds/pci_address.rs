@@ -11,35 +11,10 @@ use crate::text::Ident;
 pub struct PciAddress {
     domain: u32,
     bus: u8,
+    /// 0 to 31.
     device: u8,
+    /// 0 to 7.
     function: u8,
-}
-
-impl PciAddress {
-    /// Returns the address; `None` if the device is above 31 or the function above 7.
-    pub fn new(domain: u32, bus: u8, device: u8, function: u8) -> Option<Self> {
-        (device < 32 && function < 8).then_some(Self { domain, bus, device, function })
-    }
-
-    /// Returns the domain (segment).
-    pub fn domain(&self) -> u32 {
-        self.domain
-    }
-
-    /// Returns the bus.
-    pub fn bus(&self) -> u8 {
-        self.bus
-    }
-
-    /// Returns the device, 0 to 31.
-    pub fn device(&self) -> u8 {
-        self.device
-    }
-
-    /// Returns the function, 0 to 7.
-    pub fn function(&self) -> u8 {
-        self.function
-    }
 }
 
 impl AfterColon for PciAddress {

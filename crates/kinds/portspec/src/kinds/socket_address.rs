@@ -35,30 +35,6 @@ impl SocketAddress {
             Self::Inet(at) => Some(*at),
         }
     }
-
-    /// Takes an address off the cursor; a path ends at a comma.
-    pub(super) fn take(cursor: &mut Cursor<'_>) -> SpecResult<Self> {
-        let start = cursor.pos();
-        if cursor.peek() != Some('/') {
-            return inet(cursor).map(Self::Inet);
-        }
-        let text = cursor.take_while(|c| c != ',');
-        let path = SocketPath::parse(text);
-        path.map(Self::Path).map_err(|_| cursor.fail_at(start, "a socket's path, of at most 107 bytes"))
-    }
-
-    /// Returns a port name derived from the address.
-    pub(super) fn name(&self, prefix: &str) -> Ident {
-        match self {
-            Self::Path(path) => fitting(stem(path.as_str())),
-            Self::Inet(at) => fitting(&format!("{prefix}{}", at.port())),
-        }
-    }
-
-    /// Returns the host-wide resources of a port at this address.
-    pub(super) fn needs_of_address(&self) -> AttachNeeds<'_> {
-        if self.inet().is_some() { AttachNeeds::Trust(TRUST) } else { AttachNeeds::Nothing }
-    }
 }
 
 /// Takes an IP address and a port: `192.0.2.1:5000`, `[2001:db8::1]:5000`.
@@ -89,12 +65,22 @@ impl fmt::Display for SocketAddress {
 }
 
 impl AfterColon for SocketAddress {
+    /// Takes an address off the cursor; a path ends at a comma.
     fn read(cursor: &mut Cursor<'_>) -> SpecResult<Self> {
-        SocketAddress::take(cursor)
+        let start = cursor.pos();
+        if cursor.peek() != Some('/') {
+            return inet(cursor).map(Self::Inet);
+        }
+        let text = cursor.take_while(|c| c != ',');
+        let path = SocketPath::parse(text);
+        path.map(Self::Path).map_err(|_| cursor.fail_at(start, "a socket's path, of at most 107 bytes"))
     }
 
     fn port_name(&self, prefix: &str) -> Ident {
-        self.name(prefix)
+        match self {
+            Self::Path(path) => fitting(stem(path.as_str())),
+            Self::Inet(at) => fitting(&format!("{prefix}{}", at.port())),
+        }
     }
 
     fn files(&self) -> Vec<&str> {
@@ -102,6 +88,6 @@ impl AfterColon for SocketAddress {
     }
 
     fn needs(&self) -> AttachNeeds<'_> {
-        self.needs_of_address()
+        if self.inet().is_some() { AttachNeeds::Trust(TRUST) } else { AttachNeeds::Nothing }
     }
 }

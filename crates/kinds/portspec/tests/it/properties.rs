@@ -146,8 +146,9 @@ fn attach_spec() -> impl Strategy<Value = AttachSpec> {
     let path = || text(&format!("{PATH}@"), 1..20).prop_map(|text| FilePath::parse(&text).unwrap());
     let socket = || text(&format!("{PATH}@,"), 0..20).prop_map(|text| SocketPath::parse(&format!("/{text}")).unwrap());
     let switch = prop::option::of(switch());
-    let pci = (any::<u32>(), any::<u8>(), 0u8..32, 0u8..8)
-        .prop_map(|(domain, bus, device, function)| PciAddress::new(domain, bus, device, function).unwrap());
+    let pci = (any::<u32>(), any::<u8>(), 0u8..32, 0u8..8).prop_map(|(domain, bus, device, function)| {
+        AttachSpec::parse(&format!("virtio-pci:{domain:x}:{bus:x}:{device:x}.{function:x}")).unwrap()
+    });
     prop_oneof![
         (switch, ident()).prop_map(|(switch, port)| AttachSpec::Local(LocalSpec { switch, port })),
         text("abZ09_-", 1..16).prop_map(|text| AttachSpec::Tap(TapName::parse(&text).unwrap())),
@@ -157,7 +158,7 @@ fn attach_spec() -> impl Strategy<Value = AttachSpec> {
         port_spec().prop_filter_map("an interface", |spec| NicSpec::new(spec).map(AttachSpec::Netmap)),
         socket().prop_map(AttachSpec::Vhost),
         socket().prop_map(AttachSpec::Virtio),
-        pci.prop_map(AttachSpec::VirtioPci),
+        pci,
         socket().prop_map(AttachSpec::Ptnet),
         socket().prop_map(AttachSpec::E1000),
     ]

@@ -7,10 +7,10 @@ use netvale_mem::fault::Fault;
 use netvale_port::listener::{ListenAddress, Listener};
 use netvale_port::service::{AskedToPause, KeptState, PausedService, Service, ServiceState};
 use netvale_vfio_user::session::DeviceSession;
-use netvale_vfio_user::state::ClientState;
+use netvale_vfio_user::state::{ClientState, VfioClient};
 use serde::{Deserialize, Serialize};
 
-use super::{DeviceServices, MEMORY, PtnetClient, PtnetClientAnswer, memory_server, ptnet_server};
+use super::{DeviceServices, MEMORY, PtnetClientAnswer, memory_server, ptnet_server};
 use crate::backend::Backend;
 use crate::guest::{PtnetGuest, THREAD};
 use crate::header::PtnetDeviceConfig;
@@ -122,14 +122,14 @@ fn restore_ptnet(
     machine: &Arc<PtnetMachine>,
     backend: &Arc<dyn Backend>,
     client: ClientState<Option<PtnetRegisters>>,
-) -> Result<PtnetClient<PtnetDevice>, BadState> {
+) -> Result<VfioClient<PtnetDevice>, BadState> {
     let registers = client.device.ok_or_else(|| BadState::new("the device's registers are missing"))?;
     let fault = Fault::new()?;
     let device = PtnetDevice::continued(config, machine, backend, &fault).map_err(BadState::new)?;
     let mut session = DeviceSession::restore(device, PtnetDevice::vectors(config), &fault, client.session)?;
     let (device, host) = session.device();
     device.go_on(host, &registers).map_err(|e| BadState::new(e).of("the device's rings"))?;
-    Ok(PtnetClient::Continued(client.connection.take()?, Box::new(session), fault))
+    Ok(VfioClient::Continued(client.connection.take()?, Box::new(session), fault))
 }
 
 /// Restores a predecessor's memory device and its hypervisor.
@@ -137,9 +137,9 @@ fn restore_memory(
     config: &PtnetDeviceConfig,
     machine: &Arc<PtnetMachine>,
     client: ClientState<Option<PtnetRegisters>>,
-) -> Result<PtnetClient<MemoryDevice>, BadState> {
+) -> Result<VfioClient<MemoryDevice>, BadState> {
     let device = MemoryDevice::new(config, machine).map_err(BadState::new)?;
     let fault = Fault::new()?;
     let session = DeviceSession::restore(device, MemoryDevice::VECTORS, &fault, client.session)?;
-    Ok(PtnetClient::Continued(client.connection.take()?, Box::new(session), fault))
+    Ok(VfioClient::Continued(client.connection.take()?, Box::new(session), fault))
 }

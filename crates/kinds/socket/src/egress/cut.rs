@@ -69,7 +69,7 @@ impl PeerEgress {
 
     /// Moves a segment into the backlog.
     fn keep(&mut self, segment: &[u8], cut: &mut CutFrame, delivery: &mut Delivery<'_>) {
-        let (head, len) = self.parts.rules.head(self.format, &Offload::None, segment.len());
+        let (head, len) = self.parts.rules.head(self.carrier.format, &Offload::None, segment.len());
         let is_kept = self.backlog.add(len + segment.len(), |bytes| {
             bytes.extend_from_slice(&head[..len]);
             bytes.extend_from_slice(segment);

@@ -71,7 +71,7 @@ impl PeerEgress {
     }
 
     fn send_call(&mut self, call: Range<usize>) -> Result<usize, Errno> {
-        match self.format {
+        match self.carrier.format {
             FrameFormat::Messages => self.parcels.send_messages(&self.socket(), call),
             FrameFormat::Stream => self.send_run(&call),
         }
@@ -88,8 +88,8 @@ impl PeerEgress {
     fn call_from(&self, first: usize, most: usize) -> Range<usize> {
         let rest = self.entries.get(first..).unwrap_or_default();
         let mut count = rest.len().min(most);
-        if self.format == FrameFormat::Stream {
-            let run = if self.is_tcp { TCP_RUN } else { RUN };
+        if self.carrier.format == FrameFormat::Stream {
+            let run = if self.carrier.is_tcp { TCP_RUN } else { RUN };
             let mut bytes = 0;
             let fits = |entry: &&super::Parcel| {
                 bytes += entry.bytes;
@@ -104,7 +104,7 @@ impl PeerEgress {
     /// accepted frame, the rest moves into the backlog.
     fn send_run(&mut self, call: &Range<usize>) -> Result<usize, Errno> {
         let bytes: usize = self.entries.get(call.clone()).unwrap_or_default().iter().map(|entry| entry.bytes).sum();
-        let may_be_cut = self.is_tcp || bytes > RUN;
+        let may_be_cut = self.carrier.is_tcp || bytes > RUN;
         if may_be_cut {
             self.note(true);
         }
@@ -138,7 +138,7 @@ impl PeerEgress {
     /// frames. Returns the number of dropped frames.
     #[cold]
     fn refused(&mut self, why: Errno, left: usize) -> usize {
-        if self.is_connection && why != Errno::MSGSIZE {
+        if self.carrier.is_connection && why != Errno::MSGSIZE {
             self.parts.news.gone();
             self.counters.dropped(DropReason::Idle, left as u64);
             return left;
@@ -163,13 +163,13 @@ impl PeerEgress {
         if self.backlog.is_empty() {
             return true;
         }
-        let is_message = self.format == FrameFormat::Messages;
+        let is_message = self.carrier.format == FrameFormat::Messages;
         while let Some(bytes) = self.backlog.front() {
             match rustix::net::send(&*self.parts.socket, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
                 Ok(sent) => self.backlog.sent(sent, is_message),
                 Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM) => return false,
                 Err(_) => {
-                    if self.is_connection {
+                    if self.carrier.is_connection {
                         self.parts.news.gone();
                     }
                     self.backlog.clear();

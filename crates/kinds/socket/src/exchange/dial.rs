@@ -39,45 +39,29 @@ pub struct Dialing {
     events: Option<SourceEvents>,
 }
 
-/// Result of an attempt.
-enum Attempt {
-    Reached(OwnedFd),
-    Pending(OwnedFd),
-    Failed,
-}
-
 impl Dialing {
     /// Creates a source that attempts to connect immediately, and then at intervals of `every` while it has no peer.
     pub fn new(target: DialTarget, format: FrameFormat, every: Duration) -> Dialing {
         Dialing { target, format, every, next: Some(Instant::now()), pending: None, events: None }
     }
 
-    fn attempt(&self) -> Attempt {
+    /// Starts an attempt. Returns the connection if it is established; `None` if it is pending or has failed.
+    fn try_now(&mut self, now: Instant) -> Option<OwnedFd> {
+        self.next = Some(now + self.every);
         let made = match &self.target {
             DialTarget::Unix(place) => socket_for(type_of(self.format))
                 .and_then(|socket| connect_to_place(&socket, place).map(|()| (socket, true))),
             DialTarget::Inet(at) => tcp(*at).and_then(|socket| begin(socket, *at)),
         };
-        match made {
-            Ok((socket, true)) => Attempt::Reached(socket),
-            Ok((socket, false)) => Attempt::Pending(socket),
-            Err(_) => Attempt::Failed,
+        let (socket, is_established) = made.ok()?;
+        if is_established {
+            return Some(socket);
         }
-    }
-
-    fn try_now(&mut self, now: Instant) -> Option<OwnedFd> {
-        self.next = Some(now + self.every);
-        match self.attempt() {
-            Attempt::Reached(socket) => Some(socket),
-            Attempt::Pending(socket) => {
-                self.events.iter().for_each(|events| {
-                    let _ = events.add(&socket, SOCKET, epoll::EventFlags::OUT);
-                });
-                self.pending = Some(socket);
-                None
-            }
-            Attempt::Failed => None,
-        }
+        self.events.iter().for_each(|events| {
+            let _ = events.add(&socket, SOCKET, epoll::EventFlags::OUT);
+        });
+        self.pending = Some(socket);
+        None
     }
 
     /// Returns the pending connection once it is established; discards it if it has failed.

@@ -151,6 +151,12 @@ impl GuestSocket {
         let found = place.open().and_then(|folder| folder.find());
         found.is_ok_and(|found| found.identity() == *file) && connect_to_place(self.bound.socket(), place).is_ok()
     }
+
+    /// Creates a new socket for the next guest; after a failure, schedules another attempt.
+    fn renew(&mut self) {
+        self.next = self.bound.renew().is_err().then(|| Instant::now() + LOOK);
+        self.listen(self.bound.is_there());
+    }
 }
 
 impl PeerSource for GuestSocket {
@@ -212,16 +218,5 @@ impl PeerSource for GuestSocket {
 
     fn strangers(&mut self) -> Vec<OwnedFd> {
         std::mem::take(&mut self.strangers)
-    }
-}
-
-impl GuestSocket {
-    /// Creates a new socket for the next guest; after a failure, schedules another attempt.
-    fn renew(&mut self) {
-        self.next = match self.bound.renew() {
-            Ok(()) => None,
-            Err(_) => Some(Instant::now() + LOOK),
-        };
-        self.listen(self.bound.is_there());
     }
 }

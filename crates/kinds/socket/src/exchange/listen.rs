@@ -35,18 +35,18 @@ pub enum OwnAddress {
 
 /// A rate limit for arriving peers: `TOGETHER` peers in a burst, then one per `EVERY`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Turnstile {
+struct Turnstile {
     left: u32,
     since: Instant,
 }
 
 impl Turnstile {
-    pub(super) fn new(now: Instant) -> Turnstile {
+    fn new(now: Instant) -> Turnstile {
         Turnstile { left: TOGETHER, since: now }
     }
 
     /// Returns whether one more peer may arrive now, and counts the peer if so.
-    pub(super) fn pass(&mut self, now: Instant) -> bool {
+    fn pass(&mut self, now: Instant) -> bool {
         let more = now.saturating_duration_since(self.since).as_nanos() / EVERY.as_nanos();
         let more = u32::try_from(more).unwrap_or(u32::MAX);
         self.left = self.left.saturating_add(more).min(TOGETHER);
@@ -86,15 +86,14 @@ impl Acceptor {
         if self.paused.take().is_some() {
             self.listen(epoll::EventFlags::IN);
         }
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        if !is_waited_for(&self.socket) {
+        if !netvale_mem::notify::nap(self.socket.as_fd(), Duration::ZERO) {
             return None;
         }
         if !self.turnstile.pass(now) {
             self.pause(now + EVERY);
             return None;
         }
-        match rustix::net::acceptfrom_with(&*self.socket, flags) {
+        match rustix::net::acceptfrom_with(&*self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
             Ok(connection) => Some(connection),
             Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => None,
             Err(_) => {
@@ -118,11 +117,6 @@ impl Acceptor {
     pub(super) fn wait(&self, now: Instant) -> Duration {
         self.paused.map_or(Duration::MAX, |until| until.saturating_duration_since(now))
     }
-}
-
-/// Returns whether a connection waits to be accepted.
-fn is_waited_for(socket: &OwnedFd) -> bool {
-    netvale_mem::notify::nap(socket.as_fd(), Duration::ZERO)
 }
 
 /// A listening socket and the format of its connections.

@@ -101,11 +101,12 @@ impl PlugSwitch {
 
     /// Returns the path of the socket that the switch creates for the plug on a line.
     fn data_path(&self, number: u16) -> PathBuf {
-        self.folder.join(format!("{number:03}.0"))
+        self.folder.join(data_name(number))
     }
 
+    /// Returns the path and the access rights of that socket, to which `user` sends frames.
     fn data_site(&self, number: u16, user: u32) -> ListenAddress {
-        let place = self.site.place.sibling(&format!("{number:03}.0"));
+        let place = self.site.place.sibling(&data_name(number));
         let mut access = self.site.access.clone();
         if !is_trusted(user) {
             access.users.push(user);
@@ -236,6 +237,11 @@ impl PlugSwitch {
     }
 }
 
+/// Returns the file name of the switch's socket for the plug on a line, as `vde_switch` forms it.
+fn data_name(number: u16) -> String {
+    format!("{number:03}.0")
+}
+
 impl PeerSource for PlugSwitch {
     fn watch(&mut self, events: SourceEvents) -> Result<(), Errno> {
         self.acceptor.watch(events.clone())?;
@@ -249,12 +255,9 @@ impl PeerSource for PlugSwitch {
         let arrivals = known.into_iter().filter_map(|token| self.hear(token)).collect();
         let gone = self.plugs.iter().filter(|(_, plug)| ready.contains(&plug.token));
         self.leaving.extend(gone.map(|(number, _)| *number));
-        for number in &self.leaving {
-            if let (Some(plug), Some(events)) = (self.plugs.get(number), &self.events) {
-                // The plug is leaving, so no further event matters.
-                events.remove(&*plug.control);
-            }
-        }
+        // These plugs are leaving, so no further event of their connections matters.
+        let gone = self.leaving.iter().filter_map(|number| self.plugs.get(number));
+        gone.for_each(|plug| self.events.iter().for_each(|events| events.remove(&*plug.control)));
         arrivals
     }
 

@@ -71,7 +71,7 @@ impl Device for Toy {
         self.registers[at as usize..at as usize + data.len()].copy_from_slice(data);
         let value = u32::from_le_bytes(data.try_into().unwrap_or_default());
         match at {
-            0 => host.irqs.trigger(MSIX, value as usize),
+            0 => host.irqs.bell(MSIX, value as usize).into_iter().for_each(Doorbell::ring),
             4 => {
                 let Some((map, from)) = host.dma.find(value.into(), 8) else { return };
                 if let Some(words) = Words::new(map, from, 2) {

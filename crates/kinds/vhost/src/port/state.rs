@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use netvale_fdio::state::{BadState, Fd};
 use netvale_mem::fault::Fault;
+use netvale_port::listener::is_unix;
 use netvale_port::service::{AskedToPause, KeptState, PausedService};
-use rustix::net::{AddressFamily, SocketType, sockopt};
+use rustix::net::SocketType;
 use serde::{Deserialize, Serialize};
 
 use crate::port::{FrontEndStatus, VhostPort, VhostSeats};
@@ -163,9 +164,7 @@ impl FrontEndConnection {
     ) -> Result<FrontEndConnection, BadState> {
         let PeerState { socket, device, unread } = peer;
         let socket = socket.take()?;
-        let is_socket = sockopt::socket_domain(&socket) == Ok(AddressFamily::UNIX)
-            && sockopt::socket_type(&socket) == Ok(SocketType::STREAM);
-        if !is_socket {
+        if !is_unix(&socket, SocketType::STREAM) {
             return Err(BadState::new("a connection that is not a UNIX stream socket"));
         }
         let inbox = MessageInbox::restore(unread.bytes, Fd::take_all(unread.fds)?).map_err(BadState::new)?;

@@ -192,7 +192,10 @@ impl VhostDevice {
         let number = |n: u64| Ok(Some(n.to_le_bytes().to_vec()));
         match m.request {
             request::GET_FEATURES => return number(self.offered()),
-            request::SET_FEATURES => self.set_features(m.u64()?)?,
+            request::SET_FEATURES => {
+                self.features = acknowledged(m, self.offered())?;
+                self.tell_logs()?;
+            }
             request::SET_OWNER => self.owned = true,
             request::RESET_OWNER => self.reset()?,
             request::RESET_DEVICE => {
@@ -200,14 +203,7 @@ impl VhostDevice {
                 self.vrings.iter_mut().for_each(|v| *v = Vring::default());
             }
             request::GET_PROTOCOL_FEATURES => return number(self.protocol_told()),
-            request::SET_PROTOCOL_FEATURES => {
-                let features = m.u64()?;
-                let unknown = features & !self.protocol_offered();
-                if unknown != 0 {
-                    return Err(FrontEndViolation::Features(unknown));
-                }
-                self.protocol = features;
-            }
+            request::SET_PROTOCOL_FEATURES => self.protocol = acknowledged(m, self.protocol_offered())?,
             request::GET_QUEUE_NUM => return number(u64::from(self.config.pairs)),
             request::GET_MAX_MEM_SLOTS => return number(MAX_REGIONS as u64),
             request::SET_MEM_TABLE => self.set_memory_table(m)?,
@@ -234,7 +230,12 @@ impl VhostDevice {
             // Both requests are ignored: the driver cannot write the configuration space, and frames of any length are
             // accepted.
             request::SET_CONFIG | request::NET_SET_MTU => {}
-            request::SET_STATUS => self.set_status(m.u64()?)?,
+            request::SET_STATUS => {
+                self.status = m.u64()?;
+                if self.status == 0 {
+                    self.reset()?;
+                }
+            }
             request::GET_STATUS => return number(self.status),
             request::SET_LOG_BASE => {
                 self.set_log(m)?;
@@ -330,20 +331,6 @@ impl VhostDevice {
     fn protocol_told(&self) -> u64 {
         let offered = self.protocol_offered();
         if self.owned { offered } else { offered & !protocol::CONFIG }
-    }
-
-    fn set_features(&mut self, features: u64) -> Result<(), FrontEndViolation> {
-        let unknown = features & !self.offered();
-        if unknown != 0 {
-            return Err(FrontEndViolation::Features(unknown));
-        }
-        self.features = features;
-        self.tell_logs()
-    }
-
-    fn set_status(&mut self, status: u64) -> Result<(), FrontEndViolation> {
-        self.status = status;
-        if status == 0 { self.reset() } else { Ok(()) }
     }
 
     fn get_config(&self, m: &VhostMessage) -> Result<Vec<u8>, FrontEndViolation> {
@@ -535,6 +522,13 @@ fn record(
         _ => {}
     }
     Ok(record.map(|record| Box::new(record) as Box<dyn live::InflightRecord>))
+}
+
+/// Returns the features in a message, all of which must be in `offered`.
+fn acknowledged(m: &VhostMessage, offered: u64) -> Result<u64, FrontEndViolation> {
+    let features = m.u64()?;
+    let unknown = features & !offered;
+    if unknown == 0 { Ok(features) } else { Err(FrontEndViolation::Features(unknown)) }
 }
 
 fn in_use(queue: usize) -> impl FnOnce(InUse) -> FrontEndViolation {

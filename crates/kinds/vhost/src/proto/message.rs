@@ -43,7 +43,6 @@ pub mod request {
     pub const SET_VRING_ENABLE: u32 = 18;
     pub const SEND_RARP: u32 = 19;
     pub const NET_SET_MTU: u32 = 20;
-    pub const SET_BACKEND_REQ_FD: u32 = 21;
     pub const GET_CONFIG: u32 = 24;
     pub const SET_CONFIG: u32 = 25;
     pub const GET_INFLIGHT_FD: u32 = 31;
@@ -182,6 +181,11 @@ impl VhostMessage {
     /// Creates a request without descriptors.
     pub fn new(request: u32, payload: Vec<u8>) -> VhostMessage {
         VhostMessage { request, flags: VERSION, payload, fds: Vec::new() }
+    }
+
+    /// Creates a request without descriptors, whose payload is numbers of 8 bytes each.
+    pub fn of_words(request: u32, words: &[u64]) -> VhostMessage {
+        VhostMessage::new(request, words.iter().flat_map(|word| word.to_le_bytes()).collect())
     }
 
     /// Creates an answer to `request`.

@@ -165,7 +165,7 @@ impl VhostDevice {
     }
 
     fn say(&mut self, request: u32, words: &[u64], fd: Option<Fd>) -> Result<(), BadState> {
-        let mut m = VhostMessage::new(request, words.iter().flat_map(|word| word.to_le_bytes()).collect());
+        let mut m = VhostMessage::of_words(request, words);
         m.fds.extend(fd.map(Fd::take).transpose()?);
         self.carry_out(&mut m).map(drop).map_err(BadState::new)
     }

@@ -37,6 +37,8 @@ use thiserror::Error;
 
 use crate::queue::{QueueAddresses, QueueFeatures};
 use ids::{BuffersState, DriverBuffers, Ids, OrderedBuffers};
+use options::DriverOptions;
+use path::Path;
 use ram::QueueRam;
 
 /// A protocol violation by the device, which ends the connection.
@@ -77,6 +79,14 @@ pub struct DriverFeatures {
     pub in_order: bool,
     /// Whether to read several entries at a time, which requires buffers that come back in order.
     pub vector: bool,
+}
+
+impl DriverFeatures {
+    /// Returns the features and options of a driver's queues. `features` are the negotiated feature bits.
+    pub fn of(features: u64, options: DriverOptions) -> DriverFeatures {
+        let path = Path::of(features, options.vector);
+        DriverFeatures { queue: QueueFeatures::of(features), in_order: path.in_order, vector: path.vector.is_some() }
+    }
 }
 
 /// The driver's side of a queue, split or packed, with buffers that come back in any order or in order.

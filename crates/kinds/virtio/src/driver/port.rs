@@ -23,7 +23,7 @@ use super::options::DriverOptions;
 use super::path::Path;
 use super::ram::{DriverRam, MAX_QUEUE};
 use super::started::{Kick, RunningQueue, RunningVirtioDevice};
-use crate::{MAX_PAIRS, VirtioQueues};
+use crate::{MAX_PAIRS, VirtioPortError, VirtioQueues};
 
 use state::{DeviceSaid, DeviceState, DriverState, device_state};
 
@@ -65,33 +65,6 @@ pub enum LendError {
     System(#[from] Errno),
 }
 
-/// An error in creating a port.
-#[derive(Debug, Error)]
-pub enum DriverError {
-    /// There are too many queue pairs, or none.
-    #[error("{0} queue pairs requested: expected 1 to {MAX_PAIRS}")]
-    Pairs(u16),
-    /// The port's queues or service cannot be opened.
-    #[error(transparent)]
-    Open(#[from] OpenError),
-}
-
-impl From<DriverError> for BadState {
-    fn from(why: DriverError) -> BadState {
-        BadState::with(why.errno(), why)
-    }
-}
-
-impl DriverError {
-    /// Returns the errno that is closest to this error.
-    pub fn errno(&self) -> Errno {
-        match self {
-            DriverError::Pairs(_) => Errno::INVAL,
-            DriverError::Open(why) => why.errno(),
-        }
-    }
-}
-
 /// A device's state, for `netvale show`.
 #[derive(Clone, Debug, Default)]
 pub struct VirtioDeviceStatus {
@@ -116,9 +89,12 @@ impl VirtioPort {
     /// Creates a port that drives the device that `transport` reaches, immediately or once the device appears.
     ///
     /// # Errors
-    /// [`DriverError`] if the number of pairs or the size of the queues is invalid, or the system refuses a descriptor
+    /// [`VirtioPortError`] if the number of pairs or the size of the queues is invalid, or the system refuses a descriptor
     /// or the thread.
-    pub fn new<T: Transport>(transport: T, options: DriverOptions) -> Result<(VirtioPort, VirtioQueues), DriverError> {
+    pub fn new<T: Transport>(
+        transport: T,
+        options: DriverOptions,
+    ) -> Result<(VirtioPort, VirtioQueues), VirtioPortError> {
         let at = transport.to_string();
         let (pairs, queues) = seats(&at, options)?;
         let driver = VirtioDriver { transport, options, pairs, restored: None };
@@ -210,9 +186,9 @@ impl VirtioPort {
 }
 
 /// Creates the queues of a port named `at`, and their seats, which hold the queues of one device after another.
-fn seats(at: &str, options: DriverOptions) -> Result<(Vec<SeatPair>, VirtioQueues), DriverError> {
+fn seats(at: &str, options: DriverOptions) -> Result<(Vec<SeatPair>, VirtioQueues), VirtioPortError> {
     if options.pairs == 0 || usize::from(options.pairs) > MAX_PAIRS {
-        return Err(DriverError::Pairs(options.pairs));
+        return Err(VirtioPortError::Pairs(options.pairs));
     }
     let step = |what| OpenError::step(at, what);
     if !options.size.is_power_of_two() || options.size > MAX_QUEUE || options.size < 8 {

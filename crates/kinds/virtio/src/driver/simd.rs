@@ -89,8 +89,8 @@ impl Simd {
     /// `at` is readable for 64 bytes and aligned to 4; the processor supports `self`.
     #[inline]
     pub unsafe fn split(self, at: *const u8, first: u16, into: &mut [u32; WIDE]) -> bool {
-        // SAFETY: the caller's promise about `at` is all that each function asks for; each exists for processors that
-        // have its instructions.
+        // SAFETY: each function needs only the caller's promises: that `at` is readable and aligned, and that the
+        // processor has the instructions of `self`.
         unsafe {
             match self {
                 #[cfg(target_arch = "x86_64")]
@@ -112,8 +112,8 @@ impl Simd {
     /// `at` is readable for 64 bytes and aligned to 16; the processor supports `self`.
     #[inline]
     pub unsafe fn packed(self, at: *const u8, first: u16, flags: u16, into: &mut [u32; WIDE_PACKED]) -> bool {
-        // SAFETY: the caller's promise about `at` is all that each function asks for; each exists for processors that
-        // have its instructions.
+        // SAFETY: each function needs only the caller's promises: that `at` is readable and aligned, and that the
+        // processor has the instructions of `self`.
         unsafe {
             match self {
                 #[cfg(target_arch = "x86_64")]

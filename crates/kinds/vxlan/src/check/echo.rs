@@ -5,16 +5,10 @@ use netvale_wire::checksum::Sum;
 /// Size of an ICMP header in bytes.
 pub const HEADER: usize = 8;
 
-/// Message types for one IP version.
-#[derive(Clone, Copy, Debug)]
-struct EchoTypes {
-    request: u8,
-    reply: u8,
-}
-
-fn types(is_v4: bool) -> EchoTypes {
-    if is_v4 { EchoTypes { request: 8, reply: 0 } } else { EchoTypes { request: 128, reply: 129 } }
-}
+/// Message types of a request, for ICMPv6 and for ICMP.
+const REQUEST: [u8; 2] = [128, 8];
+/// Message types of a reply, for ICMPv6 and for ICMP.
+const REPLY: [u8; 2] = [129, 0];
 
 /// The key that matches a reply to its request: the socket's identifier, unless the kernel chooses it, and a sequence
 /// number.
@@ -31,7 +25,7 @@ pub struct EchoKey {
 /// kernel fills it in.
 pub fn request(is_v4: bool, key: EchoKey, bytes: usize) -> Vec<u8> {
     let mut message = vec![0; bytes.max(HEADER)];
-    message[0] = types(is_v4).request;
+    message[0] = REQUEST[usize::from(is_v4)];
     message[4..6].copy_from_slice(&key.id.unwrap_or(0).to_be_bytes());
     message[6..8].copy_from_slice(&key.sequence.to_be_bytes());
     if is_v4 {
@@ -43,12 +37,12 @@ pub fn request(is_v4: bool, key: EchoKey, bytes: usize) -> Vec<u8> {
 
 /// Returns whether a message is the reply to the request with this key.
 pub fn is_reply(is_v4: bool, key: EchoKey, message: &[u8]) -> bool {
-    message.first() == Some(&types(is_v4).reply) && is_of(key, message)
+    message.first() == Some(&REPLY[usize::from(is_v4)]) && is_of(key, message)
 }
 
 /// Returns whether a message that an ICMP error quotes is the request with this key.
 pub fn is_request(is_v4: bool, key: EchoKey, message: &[u8]) -> bool {
-    message.first() == Some(&types(is_v4).request) && is_of(key, message)
+    message.first() == Some(&REQUEST[usize::from(is_v4)]) && is_of(key, message)
 }
 
 fn is_of(key: EchoKey, message: &[u8]) -> bool {

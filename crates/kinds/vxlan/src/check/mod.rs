@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use errors::{Cause, PathError};
 use longest::ProbeResponse;
-use probe::{EchoAnswer, Probe};
+use probe::Probe;
 
 use crate::tunnel::around_packet;
 
@@ -155,8 +155,8 @@ pub fn check(asker: &Asker, vtep: IpAddr) -> Result<VtepReport, CheckError> {
     Ok(report)
 }
 
-/// Returns the shortest of several round trips (`None` if no reply arrived), and the failure: what the network reports,
-/// or [`VtepFailure::NoAnswer`]; `None` if there is no failure.
+/// Returns the shortest of several round trips (`None` if no reply arrived), and the failure: an error that the network
+/// reports, or [`VtepFailure::NoAnswer`]; `None` if there is no failure.
 fn reach(probe: &mut Probe, asker: &Asker) -> io::Result<(Option<Duration>, Option<VtepFailure>)> {
     let mut shortest: Option<Duration> = None;
     for _ in 0..ROUNDS {
@@ -202,10 +202,9 @@ fn fits(
 
 fn ask(probe: &mut Probe, size: u32, wait: Duration) -> io::Result<ProbeResponse> {
     for _ in 0..TRIES {
-        match probe.echo(size, wait)? {
-            EchoAnswer::Reply => return Ok(ProbeResponse::Reply),
-            EchoAnswer::Error(PathError { cause: Cause::TooBig(mtu), .. }) => return Ok(ProbeResponse::TooBig(mtu)),
-            EchoAnswer::Error(_) | EchoAnswer::Silence => {}
+        let response = probe.echo(size, wait)?;
+        if response != ProbeResponse::Silence {
+            return Ok(response);
         }
     }
     Ok(ProbeResponse::Silence)

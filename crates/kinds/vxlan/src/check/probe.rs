@@ -12,6 +12,7 @@ use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, So
 
 use super::echo::{self, EchoKey};
 use super::errors::{self, Cause, PathError};
+use super::longest::ProbeResponse;
 use super::{Asker, CheckError};
 use crate::{header, sys};
 
@@ -26,17 +27,6 @@ const GRACE: Duration = Duration::from_millis(20);
 /// Maximum number of packets taken from a socket between two checks of the clock, so that a VTEP that sends endlessly
 /// cannot prolong the check.
 const AT_ONCE: usize = 64;
-
-/// The result of an echo request.
-#[derive(Clone, Copy, Debug)]
-pub enum EchoAnswer {
-    /// The reply arrived.
-    Reply,
-    /// The network reported an error.
-    Error(PathError),
-    /// Nothing arrived in time.
-    Silence,
-}
 
 /// The sockets that probe one VTEP.
 pub struct Probe {
@@ -131,26 +121,24 @@ impl Probe {
         Ok((round_trip, None))
     }
 
-    /// Sends an echo request in an unfragmented packet of `size` bytes, and waits for the answer, at most for `wait`.
-    pub fn echo(&mut self, size: u32, wait: Duration) -> io::Result<EchoAnswer> {
+    /// Sends an echo request in an unfragmented packet of `size` bytes, and waits for the response, at most for `wait`.
+    /// An error of the network other than a packet's size counts as silence.
+    pub fn echo(&mut self, size: u32, wait: Duration) -> io::Result<ProbeResponse> {
         let begin = Instant::now();
         match self.send_echo(size) {
-            Err(Errno::MSGSIZE) => {
-                let mtu = self.known_mtu().unwrap_or(0);
-                return Ok(EchoAnswer::Error(PathError { cause: Cause::TooBig(mtu), from: None }));
-            }
-            Err(errno) => return refused(errno).map(EchoAnswer::Error),
+            Err(Errno::MSGSIZE) => return Ok(ProbeResponse::TooBig(self.known_mtu().unwrap_or(0))),
+            Err(errno) => return refused(errno).map(response),
             Ok(()) => {}
         }
         while let Some(event) = self.next(begin + wait)? {
             match event {
-                ProbeEvent::Reply => return Ok(EchoAnswer::Reply),
-                ProbeEvent::OfEcho(error) => return Ok(EchoAnswer::Error(error)),
+                ProbeEvent::Reply => return Ok(ProbeResponse::Reply),
+                ProbeEvent::OfEcho(error) => return Ok(response(error)),
                 ProbeEvent::OfUdp(_) if Instant::now() >= begin + wait => break,
                 ProbeEvent::OfUdp(_) => {}
             }
         }
-        Ok(EchoAnswer::Silence)
+        Ok(ProbeResponse::Silence)
     }
 
     fn send_header(&self) -> Result<(), Errno> {
@@ -267,6 +255,14 @@ fn refused(errno: Errno) -> io::Result<PathError> {
     match errors::of_errno(errno.raw_os_error(), 0) {
         Cause::Other => Err(errno.into()),
         cause => Ok(PathError { cause, from: None }),
+    }
+}
+
+/// Converts an error about an echo request to the response to the request.
+fn response(error: PathError) -> ProbeResponse {
+    match error.cause {
+        Cause::TooBig(mtu) => ProbeResponse::TooBig(mtu),
+        _ => ProbeResponse::Silence,
     }
 }
 

@@ -11,12 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{LentDevice, SeatPair, lend};
 use crate::driver::options::DriverOptions;
-use crate::driver::path::Path;
 use crate::driver::ram::{DriverRam, MAX_QUEUE};
 use crate::driver::started::{Kick, RunningQueue, pair_up};
 use crate::driver::{DriverFeatures, DriverQueue, DriverQueueState, killed};
-use crate::features::IN_ORDER;
-use crate::queue::QueueFeatures;
 
 /// State of a driver port.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -138,10 +135,7 @@ impl LentDevice {
         let bell = |fd: Fd| Doorbell::given(fd.take()?, &fault).map_err(no_eventfd);
         let calls = calls.into_iter().map(bell).collect::<Result<Vec<_>, _>>()?;
         let kicks = kicks.into_iter().map(|fd| bell(fd).map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
-        let vector = Path::of(features, options.vector).vector.is_some();
-        let layout = QueueFeatures::of(features);
-        let in_order = features & IN_ORDER != 0;
-        let agreed = DriverFeatures { queue: layout, in_order, vector };
+        let agreed = DriverFeatures::of(features, options);
         let mut started = Vec::new();
         for (i, (ram, kick)) in rams.into_iter().zip(&kicks).enumerate() {
             let queue = match &queues {
