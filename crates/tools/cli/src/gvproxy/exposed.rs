@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use netvale_gateway::control::call::ControlCallError;
+use netvale_gateway::control::message::ControlRequest;
 use rustix::io::Errno;
 use serde::Serialize;
 
@@ -49,7 +50,7 @@ struct ExposedEntry {
 /// All exposed ports and sockets, sorted as the HTTP interface lists them: by local address, then by protocol.
 pub(super) struct ExposedPorts {
     control: Arc<GvControl>,
-    places: SshPlaces,
+    pub(super) places: SshPlaces,
     tunnels: AtomicUsize,
     entries: Mutex<BTreeMap<(String, String), ExposedEntry>>,
 }
@@ -130,8 +131,8 @@ impl ExposedPorts {
         let mut rules: Vec<String> = Vec::new();
         for place in &places {
             let rule = rule(protocol, *place, guest);
-            match self.control.publish(rule.clone()) {
-                Ok(()) => rules.push(rule),
+            match self.control.ask(&ControlRequest::Publish { rule: rule.clone() }) {
+                Ok(_) => rules.push(rule),
                 // If the host has no IPv6, the port is exposed by IPv4 only.
                 Err(ControlCallError::Refused(why)) if !rules.is_empty() && has_no_v6(&why) => {}
                 Err(why) => {
@@ -145,7 +146,9 @@ impl ExposedPorts {
     }
 
     fn unpublish(&self, rules: &[String]) -> Result<(), String> {
-        let done: Vec<_> = rules.iter().map(|rule| self.control.unpublish(rule.clone())).collect();
+        let end = |rule: &String| self.control.ask(&ControlRequest::Unpublish { rule: rule.clone() }).map(drop);
+        // After a failure, the remaining rules are ended, too.
+        let done: Vec<_> = rules.iter().map(end).collect();
         done.into_iter().collect::<Result<(), _>>().map_err(|why| why.to_string())
     }
 

@@ -7,9 +7,6 @@ use std::fmt::Write;
 use super::GvFailure;
 use super::kinds::CAPTURE_OPTION;
 
-/// Default of `-ssh-port`.
-const SSH_PORT: i64 = 2222;
-
 /// What the command line requests: the help, the version, or a network.
 #[derive(Debug)]
 pub(super) enum GvAsked {
@@ -19,7 +16,7 @@ pub(super) enum GvAsked {
 }
 
 /// The options. Empty text and 0 mean that an option is not given.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct GvOptions {
     pub config: String,
     pub listen: Vec<String>,
@@ -30,9 +27,7 @@ pub(super) struct GvOptions {
     pub stdio: String,
     pub vpnkit: String,
     pub mtu: i64,
-    pub ssh_port: i64,
-    /// Whether `-ssh-port` is given.
-    pub has_ssh_port: bool,
+    pub ssh_port: Option<i64>,
     pub ec2: bool,
     pub forwards: SshForwardOptions,
     pub notification: String,
@@ -50,33 +45,6 @@ pub(super) struct SshForwardOptions {
     pub dest: Vec<String>,
     pub user: Vec<String>,
     pub identity: Vec<String>,
-}
-
-impl Default for GvOptions {
-    fn default() -> GvOptions {
-        let text = String::new;
-        GvOptions {
-            config: text(),
-            listen: Vec::new(),
-            services: text(),
-            qemu: text(),
-            bess: text(),
-            vfkit: text(),
-            stdio: text(),
-            vpnkit: text(),
-            mtu: 0,
-            ssh_port: SSH_PORT,
-            has_ssh_port: false,
-            ec2: false,
-            forwards: SshForwardOptions::default(),
-            notification: text(),
-            pid_file: text(),
-            log_file: text(),
-            pcap: text(),
-            debug: false,
-            version: false,
-        }
-    }
 }
 
 /// The kind of value that an option takes, and the field in which the value is stored.
@@ -119,14 +87,13 @@ const OPTIONS: &[GvOption] = &[
     option(CAPTURE_OPTION, Text(|o| &mut o.pcap), "not available: use netvale dump"),
     option("pid-file", Text(|o| &mut o.pid_file), "write the process ID to this file"),
     option("services", Text(|o| &mut o.services), "where the HTTP interface listens, without /connect"),
-    option("ssh-port", Number(put_ssh_port), "port of the host that leads to the guest's SSH; -1: none (default 2222)"),
+    option(
+        "ssh-port",
+        Number(|o, number| o.ssh_port = Some(number)),
+        "port of the host that leads to the guest's SSH; -1: none (default 2222)",
+    ),
     option("version", Flag(|o| &mut o.version), "print the version"),
 ];
-
-fn put_ssh_port(options: &mut GvOptions, number: i64) {
-    options.ssh_port = number;
-    options.has_ssh_port = true;
-}
 
 /// Parses the command line `words`, without the program's name.
 ///
@@ -245,11 +212,11 @@ mod tests {
             "/p",
         ])
         .unwrap();
-        assert_eq!((podman.mtu, podman.ssh_port, podman.has_ssh_port), (1500, 38011, true));
+        assert_eq!((podman.mtu, podman.ssh_port), (1500, Some(38011)));
         assert_eq!(podman.forwards.user, ["core", "root"]);
         let vfkit = of(&["-debug", "--listen=unix:///a", "--listen-vfkit", "unixgram:///tmp/v.sock"]).unwrap();
         assert!(vfkit.debug && vfkit.listen == ["unix:///a"] && vfkit.vfkit == "unixgram:///tmp/v.sock");
-        assert_eq!(of(&["-debug=false", "-ssh-port=-1"]).map(|o| (o.debug, o.ssh_port)), Ok((false, -1)));
+        assert_eq!(of(&["-debug=false", "-ssh-port=-1"]).map(|o| (o.debug, o.ssh_port)), Ok((false, Some(-1))));
         assert_eq!(of(&["-mtu", "9", "rest", "-debug"]).map(|o| (o.mtu, o.debug)), Ok((9, false)));
         assert_eq!(of(&[]), Ok(GvOptions::default()));
         assert_eq!(of(&["-version"]), Err("Version".to_owned()));
