@@ -161,13 +161,15 @@ impl ExposedPorts {
     }
 
     fn way(&self, remote: &str) -> Result<GuestWay, String> {
+        let failed = |why: &str| format!("failed to parse remote uri :{remote} : {why}");
         let missing = |scheme: &str| format!("remote protocol for unix forwarder is not implemented: {scheme}");
         if !remote.contains("://") {
             let is_colon_first = remote.split('/').next().is_some_and(|segment| segment.contains(':'));
-            return Err(if is_colon_first { no_uri(remote) } else { missing("") });
+            // Go's text for an address without a scheme.
+            let why = format!("parse {remote:?}: first path segment in URL cannot contain colon");
+            return Err(if is_colon_first { failed(&why) } else { missing("") });
         }
-        let parsed =
-            GvEndpoint::parse(remote).map_err(|why| format!("failed to parse remote uri :{remote} : {why}"))?;
+        let parsed = GvEndpoint::parse(remote).map_err(|why| failed(&why.to_string()))?;
         match parsed.scheme.as_str() {
             "tcp" => {
                 let guest = addresses::guest_place(&addresses::joined(&parsed.host, &parsed.port))?;
@@ -182,11 +184,6 @@ impl ExposedPorts {
             other => Err(missing(other)),
         }
     }
-}
-
-/// Returns Go's text for an address without a scheme.
-fn no_uri(remote: &str) -> String {
-    format!("failed to parse remote uri :{remote} : parse {remote:?}: first path segment in URL cannot contain colon")
 }
 
 /// Returns the gateway's rule for a published port.

@@ -112,41 +112,42 @@ pub(super) fn settle(given: &GvOptions) -> Result<GvSettings, GvFailure> {
         zones: config.stack.dns,
         ports: config.stack.forwards.into_iter().map(|(local, remote)| starting_port(local, remote)).collect(),
         tunnels: config.forwards,
-        notification: notification_path(&config.notification, !given.notification.is_empty())?,
+        notification: notification_path(&config.notification, !given.keys.notification.is_empty())?,
         pid_file: Some(config.pid_file).filter(|path| !path.is_empty()).map(PathBuf::from),
     })
 }
 
 fn override_by(config: &mut GvConfig, given: &GvOptions) {
+    let keys = &given.keys;
     let texts = [
-        (&mut config.interfaces.qemu, &given.qemu),
-        (&mut config.interfaces.bess, &given.bess),
-        (&mut config.interfaces.vfkit, &given.vfkit),
-        (&mut config.interfaces.vpnkit, &given.vpnkit),
-        (&mut config.interfaces.stdio, &given.stdio),
-        (&mut config.pid_file, &given.pid_file),
-        (&mut config.log_file, &given.log_file),
-        (&mut config.services, &given.services),
-        (&mut config.notification, &given.notification),
+        (&mut config.interfaces.qemu, &keys.interfaces.qemu),
+        (&mut config.interfaces.bess, &keys.interfaces.bess),
+        (&mut config.interfaces.vfkit, &keys.interfaces.vfkit),
+        (&mut config.interfaces.vpnkit, &keys.interfaces.vpnkit),
+        (&mut config.interfaces.stdio, &keys.interfaces.stdio),
+        (&mut config.pid_file, &keys.pid_file),
+        (&mut config.log_file, &keys.log_file),
+        (&mut config.services, &keys.services),
+        (&mut config.notification, &keys.notification),
     ];
     for (place, text) in texts {
         if !text.is_empty() {
             place.clone_from(text);
         }
     }
-    if !given.listen.is_empty() {
-        config.listen.clone_from(&given.listen);
+    if !keys.listen.is_empty() {
+        config.listen.clone_from(&keys.listen);
     }
     if given.debug {
         config.log_level = "debug".to_owned();
     }
-    if given.mtu != 0 {
-        config.stack.mtu = given.mtu;
+    if keys.stack.mtu != 0 {
+        config.stack.mtu = keys.stack.mtu;
     }
-    if !given.pcap.is_empty() && given.config.is_empty() {
-        config.stack.capture_file.clone_from(&given.pcap);
+    if !keys.stack.capture_file.is_empty() && given.config.is_empty() {
+        config.stack.capture_file.clone_from(&keys.stack.capture_file);
     }
-    config.ec2_metadata_access |= given.ec2 || config.stack.ec2_metadata_access;
+    config.ec2_metadata_access |= keys.ec2_metadata_access || config.stack.ec2_metadata_access;
 }
 
 fn begin_log(config: &mut GvConfig) -> Result<(), GvFailure> {
