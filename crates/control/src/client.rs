@@ -458,8 +458,8 @@ impl Client {
 }
 
 /// Connects to `socket`, a socket of the daemon in `run_dir`, if the daemon can be trusted. The time limit also applies
-/// to connect(2), which may wait for room in the backlog: `UnixStream::connect` would wait forever for a daemon that does
-/// not accept.
+/// to connect(2), which may wait for room in the backlog: `UnixStream::connect` would wait forever for a daemon that
+/// accepts no connections.
 fn connect(run_dir: &Path, socket: &Path, kind: SocketType, timeout: Duration) -> Result<OwnedFd, ClientError> {
     if dirs::is_foreign(run_dir) {
         return Err(ClientError::Foreign { run_dir: run_dir.into() });

@@ -36,7 +36,9 @@ macro_rules! requests {
             pub fn parse(method: &str, params: Option<Value>) -> Result<Request, RpcError> {
                 match method {
                     $( $method => requests!(@parse method params $request $(($params))?), )+
-                    _ => KindRequest::parse(method, params).unwrap_or_else(|| Err(unknown(method))).map(Request::OfKind),
+                    _ => KindRequest::parse(method, params)
+                        .unwrap_or_else(|| Err(unknown(method)))
+                        .map(Request::OfKind),
                 }
             }
         }

@@ -152,7 +152,8 @@ pub unsafe extern "C" fn nmreq_get_mem_id(name: *mut *const c_char, ctx: *mut Nm
     }
 }
 
-/// Allocates an option from a context, and puts it at the front of a request's list. Returns null if there is no memory.
+/// Allocates an option from a context, and puts it at the front of a request's list. Returns null if the context has no
+/// memory.
 ///
 /// # Safety
 /// `ctx` and `header` are valid; `T` begins with a [`NmreqOption`].
