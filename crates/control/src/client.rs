@@ -9,6 +9,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -91,21 +92,9 @@ impl Client {
     /// [`ClientError`] of the kind [`ClientErrorKind::Unreachable`] if no daemon answers.
     pub fn connect_within(run_dir: &Path, timeout: Duration) -> Result<Client, ClientError> {
         let socket = run_dir.join(CONTROL_SOCKET);
-        if dirs::is_foreign(run_dir) {
-            return Err(ClientError::Foreign { run_dir: run_dir.into() });
-        }
-        match connect(&socket, timeout) {
-            Ok(stream) if dirs::is_impostor(run_dir, &stream) => Err(ClientError::Foreign { run_dir: run_dir.into() }),
-            Ok(stream) => Ok(Client {
-                stream,
-                lines: LineSplitter::new(MAX_REPLY_LINE),
-                last_id: 0,
-                socket,
-                timeout,
-                events: VecDeque::new(),
-            }),
-            Err(source) => Err(ClientError::connecting(socket, timeout, source)),
-        }
+        let stream = connect(run_dir, &socket, SocketType::STREAM, timeout)?.into();
+        let lines = LineSplitter::new(MAX_REPLY_LINE);
+        Ok(Client { stream, lines, last_id: 0, socket, timeout, events: VecDeque::new() })
     }
 
     /// Returns the error that connecting to a socket in a run directory would return, without connecting; `None` if a
@@ -468,16 +457,24 @@ impl Client {
     }
 }
 
-/// Connects with a time limit. `UnixStream::connect` would wait forever for a daemon that does not accept.
-fn connect(socket: &Path, timeout: Duration) -> io::Result<UnixStream> {
-    let address = SocketAddrUnix::new(socket)?;
-    let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    sockopt::set_socket_timeout(&fd, sockopt::Timeout::Send, Some(timeout))?;
-    loop {
-        match rustix::net::connect(&fd, &address) {
-            Err(rustix::io::Errno::INTR) => {}
-            done => return done.map(|()| UnixStream::from(fd)).map_err(Into::into),
-        }
+/// Connects to `socket`, a socket of the daemon in `run_dir`, if the daemon can be trusted. The time limit also applies
+/// to connect(2), which may wait for room in the backlog: `UnixStream::connect` would wait forever for a daemon that
+/// accepts no connections.
+fn connect(run_dir: &Path, socket: &Path, kind: SocketType, timeout: Duration) -> Result<OwnedFd, ClientError> {
+    if dirs::is_foreign(run_dir) {
+        return Err(ClientError::Foreign { run_dir: run_dir.into() });
+    }
+    let connected = || -> rustix::io::Result<OwnedFd> {
+        let address = SocketAddrUnix::new(socket)?;
+        let fd = rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
+        sockopt::set_socket_timeout(&fd, sockopt::Timeout::Send, Some(timeout))?;
+        rustix::io::retry_on_intr(|| rustix::net::connect(&fd, &address))?;
+        Ok(fd)
+    };
+    match connected() {
+        Ok(fd) if dirs::is_impostor(run_dir, &fd) => Err(ClientError::Foreign { run_dir: run_dir.into() }),
+        Ok(fd) => Ok(fd),
+        Err(error) => Err(ClientError::connecting(socket.into(), timeout, error.into())),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Errors of the control protocol: a code, a message, and what to do next.
 
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 /// The reason why a request failed. On the wire: the `error` member of a JSON-RPC 2.0 response (section 5.1).
@@ -55,24 +56,16 @@ pub enum ErrorCode {
     Failed = -32007,
 }
 
-/// Errno values as constants for patterns.
-mod errno {
-    use rustix::io::Errno;
-    pub const INVAL: i32 = Errno::INVAL.raw_os_error();
-    pub const NXIO: i32 = Errno::NXIO.raw_os_error();
-    pub const NOENT: i32 = Errno::NOENT.raw_os_error();
-    pub const NODEV: i32 = Errno::NODEV.raw_os_error();
-    pub const EXIST: i32 = Errno::EXIST.raw_os_error();
-    pub const ACCESS: i32 = Errno::ACCESS.raw_os_error();
-    pub const PERM: i32 = Errno::PERM.raw_os_error();
-    pub const BUSY: i32 = Errno::BUSY.raw_os_error();
-    pub const NOMEM: i32 = Errno::NOMEM.raw_os_error();
-    pub const NOSPC: i32 = Errno::NOSPC.raw_os_error();
-    pub const MFILE: i32 = Errno::MFILE.raw_os_error();
-    pub const NFILE: i32 = Errno::NFILE.raw_os_error();
-    pub const NOSYS: i32 = Errno::NOSYS.raw_os_error();
-    pub const OPNOTSUPP: i32 = Errno::OPNOTSUPP.raw_os_error();
-}
+/// The codes of errnos; all other errnos have [`ErrorCode::Failed`].
+const CODES: &[(&[Errno], ErrorCode)] = &[
+    (&[Errno::INVAL], ErrorCode::InvalidParams),
+    (&[Errno::NXIO, Errno::NOENT, Errno::NODEV], ErrorCode::NotFound),
+    (&[Errno::EXIST], ErrorCode::Exists),
+    (&[Errno::ACCESS, Errno::PERM], ErrorCode::NotPermitted),
+    (&[Errno::BUSY], ErrorCode::Busy),
+    (&[Errno::NOMEM, Errno::NOSPC, Errno::MFILE, Errno::NFILE], ErrorCode::NoRoom),
+    (&[Errno::NOSYS, Errno::OPNOTSUPP], ErrorCode::NotSupported),
+];
 
 impl RpcError {
     /// Creates an error of the kind `code`.
@@ -87,12 +80,12 @@ impl RpcError {
         RpcError { code: ErrorCode::of_errno(errno) as i32, message: message.into(), data }
     }
 
-    /// What to do next; empty if the other side gave no hint.
+    /// Returns what to do next; empty if the other side gave no hint.
     pub fn hint(&self) -> &str {
         self.data.as_ref().map_or("", |data| &data.hint)
     }
 
-    /// Whether the error is of the kind `code`.
+    /// Returns whether the error is of the kind `code`.
     pub fn is(&self, code: ErrorCode) -> bool {
         self.code == code as i32
     }
@@ -101,16 +94,8 @@ impl RpcError {
 impl ErrorCode {
     /// Returns the code for an errno.
     pub fn of_errno(errno: i32) -> ErrorCode {
-        match errno {
-            errno::INVAL => ErrorCode::InvalidParams,
-            errno::NXIO | errno::NOENT | errno::NODEV => ErrorCode::NotFound,
-            errno::EXIST => ErrorCode::Exists,
-            errno::ACCESS | errno::PERM => ErrorCode::NotPermitted,
-            errno::BUSY => ErrorCode::Busy,
-            errno::NOMEM | errno::NOSPC | errno::MFILE | errno::NFILE => ErrorCode::NoRoom,
-            errno::NOSYS | errno::OPNOTSUPP => ErrorCode::NotSupported,
-            _ => ErrorCode::Failed,
-        }
+        let is_of = |errnos: &[Errno]| errnos.iter().any(|known| known.raw_os_error() == errno);
+        CODES.iter().find(|(errnos, _)| is_of(errnos)).map_or(ErrorCode::Failed, |(_, code)| *code)
     }
 }
 

@@ -51,7 +51,7 @@ impl LineSplitter {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The bytes pushed but not returned yet.
+    /// Returns the bytes pushed but not returned yet.
     pub fn pending(&self) -> &[u8] {
         self.bytes.get(self.start..).unwrap_or(&[])
     }

@@ -12,91 +12,92 @@ use crate::types::{
     SwitchInfo, TableEntry, TableParams, TraceBeginParams, TraceBeginReply, TraceRead, Version,
 };
 
-/// Names of the methods that [`methods`] lists before the methods of [`KindRequest`].
-const FIRST: &[&str] = &[
-    "version",
-    "switch.list",
-    "switch.table",
-    "switch.groups",
-    "port.attach",
-    "port.detach",
-    "port.set",
-    "port.list",
-    "port.show",
-    "port.evicted",
-    "stats.all",
-    "subscribe",
-    "unsubscribe",
-];
-/// Names of the methods that [`methods`] lists after the methods of [`KindRequest`].
-const REST: &[&str] = &["trace.begin", "trace.read", "config.apply", "config.export", "shutdown"];
+/// Defines the requests from a row for each: its variant, parameters and method.
+macro_rules! requests {
+    ($( $(#[doc = $doc:literal])+ $request:ident $(($params:ty))? $method:literal )+) => {
+        /// Names of the methods, without the methods of [`KindRequest`].
+        const METHODS: &[&str] = &[$($method),+];
+
+        /// A client's request. Serializes to the `method` and `params` members.
+        #[derive(Clone, Debug, PartialEq, Serialize)]
+        #[serde(tag = "method", content = "params")]
+        pub enum Request {
+            $( $(#[doc = $doc])+ #[serde(rename = $method)] $request $(($params))?, )+
+            /// A request to ports of one kind.
+            #[serde(untagged)]
+            OfKind(KindRequest),
+        }
+
+        impl Request {
+            /// Parses a method and its parameters; absent parameters are the same as empty parameters.
+            ///
+            /// # Errors
+            /// [`ErrorCode::MethodNotFound`] or [`ErrorCode::InvalidParams`].
+            pub fn parse(method: &str, params: Option<Value>) -> Result<Request, RpcError> {
+                match method {
+                    $( $method => requests!(@parse method params $request $(($params))?), )+
+                    _ => KindRequest::parse(method, params)
+                        .unwrap_or_else(|| Err(unknown(method)))
+                        .map(Request::OfKind),
+                }
+            }
+        }
+    };
+    (@parse $method:ident $params:ident $request:ident) => {
+        params_of($method, $params).map(|NoParams {}| Request::$request)
+    };
+    (@parse $method:ident $params:ident $request:ident ($type:ty)) => {
+        params_of($method, $params).map(Request::$request)
+    };
+}
+
+requests! {
+    /// Returns the daemon's name and version. Answer: [`Reply::Version`].
+    Version "version"
+    /// Lists all switches. Answer: [`Reply::Switches`].
+    SwitchList "switch.list"
+    /// Reads a switch's forwarding table. Answer: [`Reply::Table`].
+    SwitchTable(TableParams) "switch.table"
+    /// Reads multicast groups and their members. Answer: [`Reply::Groups`].
+    SwitchGroups(TableParams) "switch.groups"
+    /// Attaches a port. Answer: [`Reply::Port`].
+    PortAttach(Box<AttachParams>) "port.attach"
+    /// Detaches a port. Answer: [`Reply::Done`].
+    PortDetach(DetachParams) "port.detach"
+    /// Changes a port's policies while frames pass. Answer: [`Reply::Port`].
+    PortSet(SetParams) "port.set"
+    /// Lists ports without their rings. Answer: [`Reply::Ports`].
+    PortList(ListParams) "port.list"
+    /// Describes one port with its rings. Answer: [`Reply::Port`].
+    PortShow(ShowParams) "port.show"
+    /// Lists programs that lost their ports. Answer: [`Reply::Evicted`].
+    PortEvicted "port.evicted"
+    /// Reads all counters. Answer: [`Reply::AllStats`].
+    StatsAll(AllStatsParams) "stats.all"
+    /// Subscribes this connection to events. Answer: [`Reply::Subscribed`].
+    Subscribe(SubscribeParams) "subscribe"
+    /// Ends the subscription. Answer: [`Reply::Done`].
+    Unsubscribe "unsubscribe"
+    /// Starts to trace frames. Answer: [`Reply::TraceBegun`].
+    TraceBegin(TraceBeginParams) "trace.begin"
+    /// Reads the frames traced since the last call. Answer: [`Reply::Traced`].
+    TraceRead "trace.read"
+    /// Applies a configuration file to the daemon. Answer: [`Reply::Applied`].
+    ConfigApply(ApplyParams) "config.apply"
+    /// Returns the configuration as the text of a configuration file. Answer: [`Reply::Exported`].
+    ConfigExport "config.export"
+    /// Ends the daemon. Answer: [`Reply::Done`].
+    Shutdown "shutdown"
+}
 
 /// Returns the names of all methods.
 pub fn methods() -> impl Iterator<Item = &'static str> {
-    [FIRST, KindRequest::METHODS, REST].into_iter().flatten().copied()
+    [METHODS, KindRequest::METHODS].into_iter().flatten().copied()
 }
 
-/// A client's request. Serializes to the `method` and `params` members.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(tag = "method", content = "params")]
-pub enum Request {
-    /// Returns the daemon's name and version. Answer: [`Reply::Version`].
-    #[serde(rename = "version")]
-    Version,
-    /// Lists all switches. Answer: [`Reply::Switches`].
-    #[serde(rename = "switch.list")]
-    SwitchList,
-    /// Reads a switch's forwarding table. Answer: [`Reply::Table`].
-    #[serde(rename = "switch.table")]
-    SwitchTable(TableParams),
-    /// Reads multicast groups and their members. Answer: [`Reply::Groups`].
-    #[serde(rename = "switch.groups")]
-    SwitchGroups(TableParams),
-    /// Attaches a port. Answer: [`Reply::Port`].
-    #[serde(rename = "port.attach")]
-    PortAttach(Box<AttachParams>),
-    /// Detaches a port. Answer: [`Reply::Done`].
-    #[serde(rename = "port.detach")]
-    PortDetach(DetachParams),
-    /// Changes a port's policies while frames pass. Answer: [`Reply::Port`].
-    #[serde(rename = "port.set")]
-    PortSet(SetParams),
-    /// Lists ports without their rings. Answer: [`Reply::Ports`].
-    #[serde(rename = "port.list")]
-    PortList(ListParams),
-    /// Describes one port with its rings. Answer: [`Reply::Port`].
-    #[serde(rename = "port.show")]
-    PortShow(ShowParams),
-    /// Lists programs that lost their ports. Answer: [`Reply::Evicted`].
-    #[serde(rename = "port.evicted")]
-    PortEvicted,
-    /// Reads all counters. Answer: [`Reply::AllStats`].
-    #[serde(rename = "stats.all")]
-    StatsAll(AllStatsParams),
-    /// Subscribes this connection to events. Answer: [`Reply::Subscribed`].
-    #[serde(rename = "subscribe")]
-    Subscribe(SubscribeParams),
-    /// Ends the subscription. Answer: [`Reply::Done`].
-    #[serde(rename = "unsubscribe")]
-    Unsubscribe,
-    /// Starts to trace frames. Answer: [`Reply::TraceBegun`].
-    #[serde(rename = "trace.begin")]
-    TraceBegin(TraceBeginParams),
-    /// Reads the frames traced since the last call. Answer: [`Reply::Traced`].
-    #[serde(rename = "trace.read")]
-    TraceRead,
-    /// Applies a configuration file to the daemon. Answer: [`Reply::Applied`].
-    #[serde(rename = "config.apply")]
-    ConfigApply(ApplyParams),
-    /// Returns the configuration as the text of a configuration file. Answer: [`Reply::Exported`].
-    #[serde(rename = "config.export")]
-    ConfigExport,
-    /// Ends the daemon. Answer: [`Reply::Done`].
-    #[serde(rename = "shutdown")]
-    Shutdown,
-    /// A request to ports of one kind.
-    #[serde(untagged)]
-    OfKind(KindRequest),
+fn unknown(method: &str) -> RpcError {
+    let hint = format!("the methods are {}", methods().collect::<Vec<_>>().join(", "));
+    RpcError::new(ErrorCode::MethodNotFound, format!("unknown method {method:?}"), hint)
 }
 
 /// The daemon's answer. Serializes to the `result` member.
@@ -135,44 +136,6 @@ pub enum Reply {
     Done(Confirmation),
 }
 
-impl Request {
-    /// Parses a method and its parameters; absent parameters are the same as empty parameters.
-    ///
-    /// # Errors
-    /// [`ErrorCode::MethodNotFound`] or [`ErrorCode::InvalidParams`].
-    pub fn parse(method: &str, params: Option<Value>) -> Result<Request, RpcError> {
-        let none = |request| params_of::<NoParams>(method, params.clone()).map(|NoParams {}| request);
-        match method {
-            "version" => none(Request::Version),
-            "switch.list" => none(Request::SwitchList),
-            "port.evicted" => none(Request::PortEvicted),
-            "unsubscribe" => none(Request::Unsubscribe),
-            "trace.read" => none(Request::TraceRead),
-            "config.export" => none(Request::ConfigExport),
-            "shutdown" => none(Request::Shutdown),
-            "stats.all" => params_of(method, params).map(Request::StatsAll),
-            "switch.table" => params_of(method, params).map(Request::SwitchTable),
-            "switch.groups" => params_of(method, params).map(Request::SwitchGroups),
-            "port.attach" => params_of(method, params).map(|p| Request::PortAttach(Box::new(p))),
-            "port.detach" => params_of(method, params).map(Request::PortDetach),
-            "port.set" => params_of(method, params).map(Request::PortSet),
-            "port.list" => params_of(method, params).map(Request::PortList),
-            "subscribe" => params_of(method, params).map(Request::Subscribe),
-            "trace.begin" => params_of(method, params).map(Request::TraceBegin),
-            "config.apply" => params_of(method, params).map(Request::ConfigApply),
-            "port.show" => params_of(method, params).map(Request::PortShow),
-            _ => match KindRequest::parse(method, params) {
-                Some(request) => request.map(Request::OfKind),
-                None => Err(RpcError::new(
-                    ErrorCode::MethodNotFound,
-                    format!("unknown method {method:?}"),
-                    format!("the methods are {}", methods().collect::<Vec<_>>().join(", ")),
-                )),
-            },
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -200,9 +163,6 @@ mod tests {
             Request::StatsAll(AllStatsParams { after: Some("vale0:a".into()) }),
             Request::Subscribe(SubscribeParams { only: vec!["vale0".into()], snapshot: true, ..Default::default() }),
             Request::Unsubscribe,
-            Request::OfKind(VxlanSetParams { port: "vale0:v".into(), replace: true, ..Default::default() }.into()),
-            Request::OfKind(VxlanLocalParams { port: "vale0:v".into(), watch: true, since: Some(3) }.into()),
-            Request::OfKind(VdeSetParams { port: "vale0:l".into(), reserve: vec![7], ..Default::default() }.into()),
             Request::TraceBegin(TraceBeginParams {
                 of: vec!["vale0".into()],
                 drops: true,
@@ -213,6 +173,9 @@ mod tests {
             Request::ConfigApply(ApplyParams { text: "workers = 1".into(), dry_run: true, ..Default::default() }),
             Request::ConfigExport,
             Request::Shutdown,
+            Request::OfKind(VxlanSetParams { port: "vale0:v".into(), replace: true, ..Default::default() }.into()),
+            Request::OfKind(VxlanLocalParams { port: "vale0:v".into(), watch: true, since: Some(3) }.into()),
+            Request::OfKind(VdeSetParams { port: "vale0:l".into(), reserve: vec![7], ..Default::default() }.into()),
         ]
     }
 

@@ -104,20 +104,18 @@ impl ControlConnection {
         }
         self.lines.push(bytes);
         while let Some(line) = self.lines.next_line().transpose() {
-            let end = match line {
-                Ok(_) if out.bytes.len() >= MAX_OUTPUT => Some(too_many_answers()),
+            let error = match line {
+                Ok(_) if out.bytes.len() >= MAX_OUTPUT => too_many_answers(),
                 Ok(line) => {
                     append(&mut out.bytes, answer_line(line, handler));
-                    None
+                    continue;
                 }
-                Err(error) => Some(too_long(&error.to_string())),
+                Err(error) => too_long(&error.to_string()),
             };
-            if let Some(error) = end {
-                append(&mut out.bytes, Some(RpcAnswer::One(failure(Value::Null, error))));
-                self.closed = true;
-                out.close = true;
-                break;
-            }
+            append(&mut out.bytes, Some(RpcAnswer::One(failure(Value::Null, error))));
+            self.closed = true;
+            out.close = true;
+            break;
         }
         out
     }

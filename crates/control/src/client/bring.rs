@@ -3,11 +3,11 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 
 use super::{ClientError, DEFAULT_TIMEOUT};
 use crate::attach::{AttachReply, BRING_LEN, BringRequest, MAX_BROUGHT, REPLY_LEN};
-use crate::dirs::{self, ATTACH_SOCKET};
+use crate::dirs::ATTACH_SOCKET;
 use crate::error::{ErrorCode, RpcError};
 use crate::types::AttachParams;
 
@@ -26,23 +26,8 @@ impl BringConnection {
     /// [`ClientError`] if no daemon answers.
     pub fn connect(run_dir: &Path) -> Result<BringConnection, ClientError> {
         let socket = run_dir.join(ATTACH_SOCKET);
-        if dirs::is_foreign(run_dir) {
-            return Err(ClientError::Foreign { run_dir: run_dir.into() });
-        }
-        let connect = || -> rustix::io::Result<OwnedFd> {
-            let address = SocketAddrUnix::new(&socket)?;
-            let conn =
-                rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-            // The time limit also applies to connect(2), which may wait for room in the backlog.
-            sockopt::set_socket_timeout(&conn, sockopt::Timeout::Send, Some(DEFAULT_TIMEOUT))?;
-            rustix::io::retry_on_intr(|| rustix::net::connect(&conn, &address))?;
-            Ok(conn)
-        };
-        match connect() {
-            Ok(conn) if dirs::is_impostor(run_dir, &conn) => Err(ClientError::Foreign { run_dir: run_dir.into() }),
-            Ok(conn) => Ok(BringConnection { conn, socket }),
-            Err(e) => Err(ClientError::connecting(socket, DEFAULT_TIMEOUT, e.into())),
-        }
+        let conn = super::connect(run_dir, &socket, SocketType::SEQPACKET, DEFAULT_TIMEOUT)?;
+        Ok(BringConnection { conn, socket })
     }
 
     /// Passes a device's queues to the daemon, which attaches a port to them. Returns the port's full name.

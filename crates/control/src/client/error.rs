@@ -100,7 +100,7 @@ impl ClientError {
         }
     }
 
-    /// The kind of this error.
+    /// Returns the kind of this error.
     pub fn failure(&self) -> ClientErrorKind {
         match self {
             ClientError::Refused(_) => ClientErrorKind::Refused,
@@ -109,7 +109,7 @@ impl ClientError {
         }
     }
 
-    /// The error, in one line.
+    /// Returns the error, in one line.
     pub fn what(&self) -> String {
         match self {
             ClientError::NotRunning { socket, source } => {
@@ -132,7 +132,7 @@ impl ClientError {
         }
     }
 
-    /// What to do next, in one line; empty only if the daemon refused without a hint.
+    /// Returns what to do next, in one line; empty only if the daemon refused without a hint.
     pub fn hint(&self) -> String {
         match self {
             ClientError::NotRunning { socket, .. } => start(socket),

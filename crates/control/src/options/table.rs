@@ -59,11 +59,17 @@ macro_rules! options {
             }
         )+
     };
+    (@option $holder:ident $field:ident $key:literal $doc:expr, $(for: $every:ident,)? flag $($rest:tt)*) => {
+        options!(@option $holder $field $key $doc, $(for: $every,)? value: "" OptionShape::Flag, $($rest)*)
+    };
+    (@option $holder:ident $field:ident $key:literal $doc:expr, for: $every:ident, switch $($rest:tt)*) => {
+        options!(@option $holder $field $key $doc, for: $every, value: "on|off" OptionShape::Switch, $($rest)*)
+    };
     (@option $holder:ident $field:ident $key:literal $doc:expr,
         $(for: $every:ident,)?
         value: $value:literal $shape:expr,
         under: $heading:ident,
-        default: $default:literal,
+        $(default: $default:literal,)?
         $(excludes: $excludes:expr, because $why:literal,)?
     ) => {
         AttachOption {
@@ -73,7 +79,7 @@ macro_rules! options {
             shape: $shape,
             is_for_all: options!(@is_for_all $(for: $every,)?),
             heading: Heading::$heading,
-            default: $default,
+            default: options!(@or [$($default)?] ""),
             excludes: options!(@or [$($excludes)?] &[]),
             why: options!(@or [$($why)?] ""),
             holder: OptionHolder::$holder(OptionAccess {
@@ -104,9 +110,7 @@ options! {
     /// Hold senders back while this port is full, instead of dropping frames.
     lossless: bool = "lossless" {
         for: every,
-        value: "" OptionShape::Flag,
-        under: General,
-        default: "",
+        flag under: General,
     }
     /// Rings in each direction; queues of a TAP device; queue pairs of a vhost device or virtio driver.
     rings: u32 = "rings" {
@@ -134,9 +138,7 @@ options! {
     }
     /// Prefer huge pages for the port's memory.
     huge: bool = "huge" {
-        value: "" OptionShape::Flag,
-        under: Memory,
-        default: "",
+        flag under: Memory,
     }
     /// Bytes of virtio-net header before each frame. TAP ports always have the header. A ptnet device offers it to the
     /// driver (0 or 12). On a socket, the peer must expect it.
@@ -148,9 +150,7 @@ options! {
     /// Cut large segments for the program although its frames have a header: for QEMU's e1000e and igb, whose header is
     /// for checksums only.
     no_segments: bool = "no_segments" {
-        value: "" OptionShape::Flag,
-        under: Memory,
-        default: "",
+        flag under: Memory,
     }
     /// MTU of the device.
     mtu: Option<u32> = "mtu" {
@@ -168,9 +168,7 @@ options! {
     }
     /// Start again at the end of the file.
     repeat: bool = "loop" {
-        value: "" OptionShape::Flag,
-        under: Replay,
-        default: "",
+        flag under: Replay,
     }
     /// Replay speed as a multiple of the recorded speed; 0: as fast as the switch takes the frames.
     speed: Option<f64> = "speed" {
@@ -186,56 +184,41 @@ options! {
     }
     /// Use the packed ring layout.
     packed: bool = "packed" {
-        value: "" OptionShape::Flag,
-        under: BackEnds,
-        default: "",
+        flag under: BackEnds,
     }
     /// Use one buffer per frame, however long (no mergeable buffers).
     no_mergeable: bool = "no_mergeable" {
-        value: "" OptionShape::Flag,
-        under: BackEnds,
-        default: "",
+        flag under: BackEnds,
     }
     /// Accept returned buffers in any order, even if the back end offers to keep it.
     no_in_order: bool = "no_in_order" {
-        value: "" OptionShape::Flag,
-        under: BackEnds,
-        default: "",
+        flag under: BackEnds,
         excludes: &["vector"], because "the vector path needs buffers that are returned in order",
     }
     /// Process several ring entries per instruction (AVX-512, AVX2, NEON): fastest for short frames. The back end must
     /// return buffers in order and put each frame into one buffer; the switch computes checksums and cuts segments.
     vector: bool = "vector" {
-        value: "" OptionShape::Flag,
-        under: BackEnds,
-        default: "",
+        flag under: BackEnds,
     }
     /// Merge consecutive TCP segments, and UDP datagrams, into large frames (GRO), for a stack behind the port and
     /// sources without segmentation offload: NICs, capture files, netmap programs.
     gro: bool = "gro" {
-        value: "" OptionShape::Flag,
-        under: Stacks,
-        default: "",
+        flag under: Stacks,
     }
     /// Also attach the interface's host stack, as the port NAME^ ('vale-ctl -h').
     host: bool = "host" {
-        value: "" OptionShape::Flag,
-        under: Interfaces,
-        default: "",
+        flag under: Interfaces,
     }
     /// Serve the PCI devices that netmap published over vfio-user (QEMU 10.1 or newer), instead of ivshmem. The memory
     /// device has its own socket, SOCKET.mem.
     vfio_user: bool = "vfio_user" {
-        value: "" OptionShape::Flag,
-        under: Machines,
-        default: "",
+        flag under: Machines,
     }
     /// Pass through the rings of a pipe or of a network interface, without a switch: netmap:p{1, netmap:eth0. The port
     /// then has this name; detach it as port p{1 of switch netmap.
     backend: Option<String> = "backend" {
         value: "NETMAP PORT" OptionShape::Text,
         under: Machines,
-        default: "",
         excludes: &["name", "lossless", "gro", "vnet_hdr"],
         because "these options need a switch, and the backend provides the name",
     }
@@ -248,9 +231,7 @@ options! {
     }
     /// Connect to a listening front end or peer, instead of listening.
     client: bool = "client" {
-        value: "" OptionShape::Flag,
-        under: Machines,
-        default: "",
+        flag under: Machines,
     }
     /// Permission bits of the socket to which hypervisors and other peers connect; a connection needs w. The user who
     /// attaches the port may always connect.
@@ -264,14 +245,12 @@ options! {
     socket_user: Option<String> = "socket_user" {
         value: "USER" OptionShape::Text,
         under: Machines,
-        default: "",
         excludes: &["client"], because "a client creates no socket",
     }
     /// A group whose members may also connect, by name or ID.
     socket_group: Option<String> = "socket_group" {
         value: "GROUP" OptionShape::Text,
         under: Machines,
-        default: "",
         excludes: &["client"], because "a client creates no socket",
     }
     /// Seconds between attempts to reach an absent peer.
@@ -295,16 +274,12 @@ options! {
     }
     /// Learn no addresses from the tunnel's frames: a control plane provides them ('netvale evpn', 'vxlan.set').
     evpn: bool = "evpn" {
-        value: "" OptionShape::Flag,
-        under: Tunnels,
-        default: "",
+        flag under: Tunnels,
         excludes: &["ageing"], because "provided addresses do not expire",
     }
     /// Accept frames from all tunnel endpoints, not only from those that are named or provided.
     any_remote: bool = "any_remote" {
-        value: "" OptionShape::Flag,
-        under: Tunnels,
-        default: "",
+        flag under: Tunnels,
     }
     /// Seconds without a frame after which an address behind a remote is forgotten.
     ageing: Option<u32> = "ageing" {
@@ -327,15 +302,11 @@ options! {
     /// Send frames that are too long for the path in fragments ('df unset'), instead of reporting the path MTU to their
     /// senders (ICMP).
     fragment: bool = "fragment" {
-        value: "" OptionShape::Flag,
-        under: Tunnels,
-        default: "",
+        flag under: Tunnels,
     }
     /// Send packets without UDP checksums ('noudpcsum'); IPv6 packets always have them.
     no_udp_checksum: bool = "no_udp_checksum" {
-        value: "" OptionShape::Flag,
-        under: Tunnels,
-        default: "",
+        flag under: Tunnels,
     }
 
     policies:
@@ -344,7 +315,6 @@ options! {
     info: Option<WrittenValue<InfoText>> = "info" {
         value: "TEXT" OptionShape::Written(&syntax::INFO),
         under: About,
-        default: "",
     }
     /// The VLAN of an access port, which sends and receives untagged frames.
     access: Option<u16> = "access" {
@@ -357,7 +327,6 @@ options! {
     trunk: Option<WrittenValue<VlanSet>> = "trunk" {
         value: "VLANS" OptionShape::Written(&syntax::VLANS),
         under: Vlans,
-        default: "",
         excludes: &["access"], because "a port has one VLAN or is a trunk",
     }
     /// The VLAN of a trunk's untagged frames ('pvid untagged').
@@ -370,8 +339,7 @@ options! {
     /// Whether the port has a VLAN of its own: one that no other port of the switch has, unless 'access' gives it. Only
     /// trunks of that VLAN exchange frames with the port.
     private: Option<bool> = "private" {
-        value: "on|off" OptionShape::Switch,
-        under: Vlans,
+        switch under: Vlans,
         default: "off",
         excludes: &["trunk", "native"], because "a private port has one VLAN",
     }
@@ -386,7 +354,6 @@ options! {
     addresses: Option<WrittenValue<AllowedAddresses>> = "addresses" {
         value: "ADDRESSES" OptionShape::Written(&syntax::ADDRESSES),
         under: Security,
-        default: "",
     }
     /// Checks on the frames that the port sends. Compared with 'addresses': Ethernet source (mac), IP source (ip),
     /// address claims in ARP and neighbour discovery (arp, nd). Refused: messages of DHCP servers (dhcp) and of routers
@@ -404,44 +371,37 @@ options! {
     }
     /// Whether the switch learns addresses on the port.
     learning: Option<bool> = "learning" {
-        value: "on|off" OptionShape::Switch,
-        under: Security,
+        switch under: Security,
         default: "on",
     }
     /// Whether learned addresses stay on the port: they neither expire nor move to another port.
     sticky: Option<bool> = "sticky" {
-        value: "on|off" OptionShape::Switch,
-        under: Security,
+        switch under: Security,
         default: "off",
     }
     /// Whether frames are accepted only from addresses known to be behind the port.
     locked: Option<bool> = "locked" {
-        value: "on|off" OptionShape::Switch,
-        under: Security,
+        switch under: Security,
         default: "off",
     }
     /// Whether the port reaches only ports that are not isolated.
     isolated: Option<bool> = "isolated" {
-        value: "on|off" OptionShape::Switch,
-        under: Security,
+        switch under: Security,
         default: "off",
     }
     /// Whether the port receives frames for unknown addresses.
     flood: Option<bool> = "flood" {
-        value: "on|off" OptionShape::Switch,
-        under: Security,
+        switch under: Security,
         default: "on",
     }
     /// Whether the port receives multicast frames.
     mcast_flood: Option<bool> = "mcast_flood" {
-        value: "on|off" OptionShape::Switch,
-        under: Security,
+        switch under: Security,
         default: "on",
     }
     /// Whether the port receives broadcast frames.
     bcast_flood: Option<bool> = "bcast_flood" {
-        value: "on|off" OptionShape::Switch,
-        under: Security,
+        switch under: Security,
         default: "on",
     }
     /// Maximum number of frames for unknown addresses that the port may send per second.
@@ -464,21 +424,18 @@ options! {
     }
     /// Whether the port is blocked for 10 s when addresses keep moving to it, the sign of a loop.
     loop_guard: Option<bool> = "loop_guard" {
-        value: "on|off" OptionShape::Switch,
-        under: Security,
+        switch under: Security,
         default: "off",
     }
     /// Whether the port receives only those multicast groups that have members behind it, once there is a querier.
     mcast_snooping: Option<bool> = "mcast_snooping" {
-        value: "on|off" OptionShape::Switch,
-        under: Multicast,
+        switch under: Multicast,
         default: "off",
     }
     /// Whether the switch sends membership queries while no other querier does. One port of the switch with this policy
     /// is enough.
     mcast_querier: Option<bool> = "mcast_querier" {
-        value: "on|off" OptionShape::Switch,
-        under: Multicast,
+        switch under: Multicast,
         default: "off",
     }
     /// Whether a multicast router is behind the port. 0: never, and queries from there are dropped; 1: once one is
@@ -490,8 +447,7 @@ options! {
     }
     /// Whether a leave takes effect without a query for other members behind the port.
     mcast_fast_leave: Option<bool> = "mcast_fast_leave" {
-        value: "on|off" OptionShape::Switch,
-        under: Multicast,
+        switch under: Multicast,
         default: "off",
     }
     /// Bits per second that the port may send. Its peer waits if it can; excess frames from a network interface are

@@ -30,7 +30,7 @@ fn one() -> u32 {
     1
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde asks for")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_one(n: &u32) -> bool {
     *n == 1
 }
@@ -75,12 +75,12 @@ pub struct TracedFrame {
     /// Steps on the frame's path, in order.
     pub steps: Vec<TraceStep>,
     /// Number of further steps, not listed.
-    #[serde(default, skip_serializing_if = "is_none")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub more_steps: u32,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde asks for")]
-fn is_none(n: &u32) -> bool {
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(n: &u32) -> bool {
     *n == 0
 }
 

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use crate::csb::UserCsb;
 use crate::descriptor::{BoundPort, BoundRing, Descriptor, DirectedRing};
 use crate::loop_state::LoopState;
-use crate::options::RequestOptions;
+use crate::options::{NmOption, RequestOptions};
 use crate::{user, wait};
 
 /// Maximum time until the loop notices that it must stop.
@@ -32,16 +32,10 @@ pub fn start(descriptor: &Descriptor, sleep_us: u32, options: &mut RequestOption
     let bound = descriptor.bound().ok_or(Errno::NXIO)?;
     let csb = bound.csb.get().ok_or(Errno::INVAL)?;
     // In netmap, the modes select the thread that syncs. Here, they have no effect: this thread syncs all rings.
-    let mode = options.find(NETMAP_REQ_OPT_SYNC_KLOOP_MODE).map_or(Ok(0), |opt| read_mode(opt.addr));
-    options.set(NETMAP_REQ_OPT_SYNC_KLOOP_MODE, mode.map(drop));
-    let direct = mode? != 0;
+    let direct = options.take(NETMAP_REQ_OPT_SYNC_KLOOP_MODE, |opt| read_mode(opt.addr))?.is_some_and(|mode| mode != 0);
     let rings = bound.tx.len() + bound.rx.len();
-    let eventfds = match options.find(NETMAP_REQ_OPT_SYNC_KLOOP_EVENTFDS) {
-        Some(opt) => read_eventfds(opt.addr, opt.header.nro_size, rings, direct),
-        None => Ok(Vec::new()),
-    };
-    options.set(NETMAP_REQ_OPT_SYNC_KLOOP_EVENTFDS, eventfds.as_ref().map(drop).map_err(|e| *e));
-    let eventfds = eventfds?;
+    let read = |opt: NmOption| read_eventfds(opt.addr, opt.header.nro_size, rings, direct);
+    let eventfds = options.take(NETMAP_REQ_OPT_SYNC_KLOOP_EVENTFDS, read)?.unwrap_or_default();
     let kloop = &descriptor.kloop;
     if !kloop.begin() {
         return Err(Errno::BUSY);

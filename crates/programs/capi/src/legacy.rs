@@ -1,7 +1,6 @@
 //! `NIOCREGIF` and `NIOCGINFO`, the ioctls that netmap had before `NIOCCTRL`. They are translated to requests of
 //! `NIOCCTRL`.
 
-use std::mem::offset_of;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -15,7 +14,8 @@ use netvale_abi::nmreq::{
     NETMAP_REQ_PORT_INFO_GET, NETMAP_REQ_VALE_ATTACH, NETMAP_REQ_VALE_DELIF, NETMAP_REQ_VALE_DETACH,
     NETMAP_REQ_VALE_LIST, NETMAP_REQ_VALE_NEWIF, NETMAP_REQ_VALE_POLLING_DISABLE, NETMAP_REQ_VALE_POLLING_ENABLE,
     NR_DO_RX_POLL, NR_NO_TX_POLL, NR_REG_ALL_NIC, NR_REG_DEFAULT, NR_REG_NIC_SW, NR_REG_ONE_NIC, NR_REG_SW,
-    NmreqPortHdr, NmreqPortInfoGet, NmreqRegister, NmreqValeAttach, NmreqValeList, NmreqValeNewif, NmreqValePolling,
+    NmreqPortHdr, NmreqPortInfoGet, NmreqRegister, NmreqValeAttach, NmreqValeDetach, NmreqValeList, NmreqValeNewif,
+    NmreqValePolling,
 };
 use netvale_abi::{NETMAP_API, NETMAP_MIN_API, name};
 use netvale_control::device::BODY_LEN;
@@ -24,6 +24,7 @@ use rustix::io::Errno;
 use crate::descriptor::Descriptor;
 use crate::options::RequestOptions;
 use crate::request::{ask, port_name};
+use crate::user::{Plain, bytes_of, from_bytes};
 use crate::{register, user};
 
 /// Implements `NIOCREGIF`.
@@ -105,45 +106,33 @@ fn poll_flags(ringid: u16) -> u64 {
     flag(NETMAP_NO_TX_POLL, NR_NO_TX_POLL) | flag(NETMAP_DO_RX_POLL, NR_DO_RX_POLL)
 }
 
-/// The body of a request as bytes, whose fields are written and read by offset.
-struct RequestBody([u8; BODY_LEN]);
-
-impl RequestBody {
-    fn new() -> Self {
-        RequestBody([0; BODY_LEN])
-    }
-    fn put16(&mut self, at: usize, v: u16) -> &mut Self {
-        self.0[at..at + 2].copy_from_slice(&v.to_ne_bytes());
-        self
-    }
-    fn put32(&mut self, at: usize, v: u32) -> &mut Self {
-        self.0[at..at + 4].copy_from_slice(&v.to_ne_bytes());
-        self
-    }
-    fn get16(&self, at: usize) -> u16 {
-        u16::from_ne_bytes([self.0[at], self.0[at + 1]])
-    }
-    fn get32(&self, at: usize) -> u32 {
-        u32::from(self.get16(at)) | u32::from(self.get16(at + 2)) << 16
-    }
+/// Sends a request with this body to the daemon, and replaces the body by the body of the answer. Returns the name in
+/// the answer.
+fn ask_with<T: Plain>(fd: BorrowedFd<'_>, reqtype: u16, port: &str, body: &mut T) -> Result<String, Errno> {
+    let mut bytes: [u8; BODY_LEN] = bytes_of(body);
+    let found = ask(fd, reqtype, port, &mut bytes[..size_of::<T>()])?;
+    *body = from_bytes(&bytes);
+    Ok(found)
 }
 
 fn info(fd: BorrowedFd<'_>, nmr: &mut Nmreq) -> Result<(), Errno> {
     let field = nmr.nr_name;
-    let port = port_name(&field)?;
-    let mut body = RequestBody::new();
-    body.put32(offset_of!(NmreqPortInfoGet, nr_tx_slots), nmr.nr_tx_slots);
-    body.put32(offset_of!(NmreqPortInfoGet, nr_rx_slots), nmr.nr_rx_slots);
-    body.put16(offset_of!(NmreqPortInfoGet, nr_tx_rings), nmr.nr_tx_rings);
-    body.put16(offset_of!(NmreqPortInfoGet, nr_rx_rings), nmr.nr_rx_rings);
-    body.put16(offset_of!(NmreqPortInfoGet, nr_mem_id), nmr.nr_arg2);
-    ask(fd, NETMAP_REQ_PORT_INFO_GET, port, &mut body.0)?;
-    nmr.nr_memsize = body.get32(offset_of!(NmreqPortInfoGet, nr_memsize));
-    nmr.nr_tx_slots = body.get32(offset_of!(NmreqPortInfoGet, nr_tx_slots));
-    nmr.nr_rx_slots = body.get32(offset_of!(NmreqPortInfoGet, nr_rx_slots));
-    nmr.nr_tx_rings = body.get16(offset_of!(NmreqPortInfoGet, nr_tx_rings));
-    nmr.nr_rx_rings = body.get16(offset_of!(NmreqPortInfoGet, nr_rx_rings));
-    nmr.nr_arg2 = body.get16(offset_of!(NmreqPortInfoGet, nr_mem_id));
+    let mut body = NmreqPortInfoGet {
+        nr_tx_slots: nmr.nr_tx_slots,
+        nr_rx_slots: nmr.nr_rx_slots,
+        nr_tx_rings: nmr.nr_tx_rings,
+        nr_rx_rings: nmr.nr_rx_rings,
+        nr_mem_id: nmr.nr_arg2,
+        ..NmreqPortInfoGet::default()
+    };
+    ask_with(fd, NETMAP_REQ_PORT_INFO_GET, port_name(&field)?, &mut body)?;
+    // The field of the old structure has 32 bits.
+    nmr.nr_memsize = body.nr_memsize as u32;
+    nmr.nr_tx_slots = body.nr_tx_slots;
+    nmr.nr_rx_slots = body.nr_rx_slots;
+    nmr.nr_tx_rings = body.nr_tx_rings;
+    nmr.nr_rx_rings = body.nr_rx_rings;
+    nmr.nr_arg2 = body.nr_mem_id;
     Ok(())
 }
 
@@ -151,28 +140,37 @@ fn info(fd: BorrowedFd<'_>, nmr: &mut Nmreq) -> Result<(), Errno> {
 fn switch_command(fd: BorrowedFd<'_>, cmd: u16, nmr: &mut Nmreq) -> Result<(), Errno> {
     let field = nmr.nr_name;
     let port = port_name(&field)?;
-    let mut body = RequestBody::new();
     match cmd {
         NETMAP_BDG_ATTACH => attach(fd, port, nmr),
-        NETMAP_BDG_DETACH => ask(fd, NETMAP_REQ_VALE_DETACH, port, &mut body.0[..8]).map(drop),
+        NETMAP_BDG_DETACH => ask_with(fd, NETMAP_REQ_VALE_DETACH, port, &mut NmreqValeDetach::default()).map(drop),
         NETMAP_BDG_DELIF => ask(fd, NETMAP_REQ_VALE_DELIF, port, &mut []).map(drop),
-        NETMAP_BDG_NEWIF => newif(fd, port, nmr),
+        NETMAP_BDG_NEWIF => {
+            let mut body = NmreqValeNewif {
+                nr_tx_slots: nmr.nr_tx_slots,
+                nr_rx_slots: nmr.nr_rx_slots,
+                nr_tx_rings: nmr.nr_tx_rings,
+                nr_rx_rings: nmr.nr_rx_rings,
+                nr_mem_id: nmr.nr_arg2,
+                pad1: 0,
+            };
+            ask_with(fd, NETMAP_REQ_VALE_NEWIF, port, &mut body).map(drop)
+        }
         NETMAP_BDG_LIST => {
-            body.put16(offset_of!(NmreqValeList, nr_bridge_idx), nmr.nr_arg1);
-            body.put32(offset_of!(NmreqValeList, nr_port_idx), nmr.nr_arg2.into());
-            let found = ask(fd, NETMAP_REQ_VALE_LIST, port, &mut body.0[..8])?;
+            let mut body = NmreqValeList { nr_bridge_idx: nmr.nr_arg1, pad1: 0, nr_port_idx: nmr.nr_arg2.into() };
+            let found = ask_with(fd, NETMAP_REQ_VALE_LIST, port, &mut body)?;
             nmr.nr_name = name::cut(found.as_bytes());
-            nmr.nr_arg1 = body.get16(offset_of!(NmreqValeList, nr_bridge_idx));
-            nmr.nr_arg2 = body.get16(offset_of!(NmreqValeList, nr_port_idx));
+            nmr.nr_arg1 = body.nr_bridge_idx;
+            nmr.nr_arg2 = body.nr_port_idx as u16;
             Ok(())
         }
         NETMAP_BDG_VNET_HDR => {
-            body.put32(offset_of!(NmreqPortHdr, nr_hdr_len), nmr.nr_arg1.into());
-            ask(fd, NETMAP_REQ_PORT_HDR_SET, port, &mut body.0[..8]).map(drop)
+            let mut body = NmreqPortHdr { nr_hdr_len: nmr.nr_arg1.into(), pad1: 0 };
+            ask_with(fd, NETMAP_REQ_PORT_HDR_SET, port, &mut body).map(drop)
         }
         NETMAP_VNET_HDR_GET => {
-            ask(fd, NETMAP_REQ_PORT_HDR_GET, port, &mut body.0[..8])?;
-            nmr.nr_arg1 = body.get16(offset_of!(NmreqPortHdr, nr_hdr_len));
+            let mut body = NmreqPortHdr::default();
+            ask_with(fd, NETMAP_REQ_PORT_HDR_GET, port, &mut body)?;
+            nmr.nr_arg1 = body.nr_hdr_len as u16;
             Ok(())
         }
         NETMAP_BDG_POLLING_ON | NETMAP_BDG_POLLING_OFF => polling(fd, port, cmd == NETMAP_BDG_POLLING_ON, nmr),
@@ -181,35 +179,24 @@ fn switch_command(fd: BorrowedFd<'_>, cmd: u16, nmr: &mut Nmreq) -> Result<(), E
 }
 
 fn attach(fd: BorrowedFd<'_>, port: &str, nmr: &mut Nmreq) -> Result<(), Errno> {
-    let reg = |at: usize| offset_of!(NmreqValeAttach, reg) + at;
-    let mode = if nmr.nr_arg1 & NETMAP_BDG_HOST != 0 { NR_REG_NIC_SW } else { NR_REG_ALL_NIC };
-    let mut body = RequestBody::new();
-    body.put32(reg(offset_of!(NmreqRegister, nr_mode)), mode);
-    body.put16(reg(offset_of!(NmreqRegister, nr_mem_id)), nmr.nr_arg2);
-    ask(fd, NETMAP_REQ_VALE_ATTACH, port, &mut body.0)?;
-    nmr.nr_arg2 = body.get16(reg(offset_of!(NmreqRegister, nr_mem_id)));
+    let nr_mode = if nmr.nr_arg1 & NETMAP_BDG_HOST != 0 { NR_REG_NIC_SW } else { NR_REG_ALL_NIC };
+    let reg = NmreqRegister { nr_mode, nr_mem_id: nmr.nr_arg2, ..NmreqRegister::default() };
+    let mut body = NmreqValeAttach { reg, ..NmreqValeAttach::default() };
+    ask_with(fd, NETMAP_REQ_VALE_ATTACH, port, &mut body)?;
+    nmr.nr_arg2 = body.reg.nr_mem_id;
     Ok(())
-}
-
-fn newif(fd: BorrowedFd<'_>, port: &str, nmr: &mut Nmreq) -> Result<(), Errno> {
-    let mut body = RequestBody::new();
-    body.put32(offset_of!(NmreqValeNewif, nr_tx_slots), nmr.nr_tx_slots);
-    body.put32(offset_of!(NmreqValeNewif, nr_rx_slots), nmr.nr_rx_slots);
-    body.put16(offset_of!(NmreqValeNewif, nr_tx_rings), nmr.nr_tx_rings);
-    body.put16(offset_of!(NmreqValeNewif, nr_rx_rings), nmr.nr_rx_rings);
-    body.put16(offset_of!(NmreqValeNewif, nr_mem_id), nmr.nr_arg2);
-    ask(fd, NETMAP_REQ_VALE_NEWIF, port, &mut body.0[..16]).map(drop)
 }
 
 fn polling(fd: BorrowedFd<'_>, port: &str, on: bool, nmr: &Nmreq) -> Result<(), Errno> {
     // nr_flags selects one CPU for all rings or one CPU per ring; nr_ringid is the first CPU, and nr_arg1 is the number
     // of CPUs.
     let single = nmr.nr_flags & NR_REG_MASK != NR_REG_ONE_NIC;
-    let mode = if single { NETMAP_POLLING_MODE_SINGLE_CPU } else { NETMAP_POLLING_MODE_MULTI_CPU };
-    let mut body = RequestBody::new();
-    body.put32(offset_of!(NmreqValePolling, nr_mode), mode);
-    body.put32(offset_of!(NmreqValePolling, nr_first_cpu_id), (nmr.nr_ringid & NETMAP_RING_MASK).into());
-    body.put32(offset_of!(NmreqValePolling, nr_num_polling_cpus), nmr.nr_arg1.into());
+    let mut body = NmreqValePolling {
+        nr_mode: if single { NETMAP_POLLING_MODE_SINGLE_CPU } else { NETMAP_POLLING_MODE_MULTI_CPU },
+        nr_first_cpu_id: (nmr.nr_ringid & NETMAP_RING_MASK).into(),
+        nr_num_polling_cpus: nmr.nr_arg1.into(),
+        pad1: 0,
+    };
     let reqtype = if on { NETMAP_REQ_VALE_POLLING_ENABLE } else { NETMAP_REQ_VALE_POLLING_DISABLE };
-    ask(fd, reqtype, port, &mut body.0[..16]).map(drop)
+    ask_with(fd, reqtype, port, &mut body).map(drop)
 }

@@ -112,6 +112,17 @@ impl RequestOptions {
         self.0.iter().find(|o| o.header.nro_reqtype == kind).copied()
     }
 
+    /// Reads the option of type `kind` with `read`, and records the result. Returns `None` if the request has no such
+    /// option.
+    ///
+    /// # Errors
+    /// The error of `read`.
+    pub fn take<T>(&mut self, kind: u32, read: impl FnOnce(NmOption) -> Result<T, Errno>) -> Result<Option<T>, Errno> {
+        let done = self.find(kind).map(read).transpose();
+        self.set(kind, done.as_ref().map(drop).map_err(|e| *e));
+        done
+    }
+
     /// Records the result of the option of type `kind`, which then counts as recognised.
     pub fn set(&mut self, kind: u32, done: Result<(), Errno>) {
         let status = done.err().map_or(0, number);

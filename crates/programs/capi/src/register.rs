@@ -41,9 +41,7 @@ pub fn register(
     if name.is_empty() && reg.nr_mode != NR_REG_NULL {
         return Err(Errno::NXIO);
     }
-    let extmem = options.find(NETMAP_REQ_OPT_EXTMEM).map(|o| ProgramExtmem::read(o.addr)).transpose();
-    options.set(NETMAP_REQ_OPT_EXTMEM, extmem.as_ref().map(drop).map_err(|e| *e));
-    let extmem = extmem?;
+    let extmem = options.take(NETMAP_REQ_OPT_EXTMEM, |o| ProgramExtmem::read(o.addr))?;
     let offsets = options.find(NETMAP_REQ_OPT_OFFSETS);
     let mut request = request(name, reg)?;
     request.offsets = offsets.map(|o| read_offsets(o.addr)).transpose()?;
@@ -100,11 +98,7 @@ fn finish(
     extmem: Option<&ProgramExtmem>,
 ) -> Result<(), Errno> {
     let bound = BoundPort::new(attached, reg.nr_flags);
-    if let Some(csb) = options.find(NETMAP_REQ_OPT_CSB) {
-        let done = enable_csb(&bound, csb.addr);
-        options.set(NETMAP_REQ_OPT_CSB, done);
-        done?;
-    }
+    options.take(NETMAP_REQ_OPT_CSB, |o| enable_csb(&bound, o.addr))?;
     options.check()?;
     if let Some(extmem) = extmem {
         extmem.place(&bound)?;

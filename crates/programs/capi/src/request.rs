@@ -18,7 +18,7 @@ use netvale_control::device::{BODY_LEN, DeviceRequest};
 use rustix::io::Errno;
 
 use crate::descriptor::Descriptor;
-use crate::options::RequestOptions;
+use crate::options::{NmOption, RequestOptions};
 use crate::{kloop, register, user};
 
 /// Executes the request whose header is at `addr`.
@@ -93,11 +93,11 @@ fn carry_out(
             Ok(())
         }
         NETMAP_REQ_CSB_ENABLE => {
-            let option = options.find(NETMAP_REQ_OPT_CSB).ok_or(Errno::INVAL)?;
-            let bound = descriptor.bound().ok_or(Errno::NXIO);
-            let done = bound.and_then(|bound| register::enable_csb(&bound, option.addr));
-            options.set(NETMAP_REQ_OPT_CSB, done);
-            done
+            let enable = |option: NmOption| {
+                let bound = descriptor.bound().ok_or(Errno::NXIO)?;
+                register::enable_csb(&bound, option.addr)
+            };
+            options.take(NETMAP_REQ_OPT_CSB, enable)?.ok_or(Errno::INVAL)
         }
         reqtype => {
             let mut body = [0u8; BODY_LEN];

@@ -72,14 +72,9 @@ pub fn take(fd: c_int) -> Option<Arc<Descriptor>> {
     Some(old)
 }
 
-/// Makes this process the owner of the table and of all other per-descriptor state.
+/// Makes this process the owner of the table and of all other per-descriptor state: a forked child owns its copies.
 pub fn claim() {
     OWNER.store(pid(), Ordering::Relaxed);
-}
-
-/// Makes a forked child the owner of its copy of the table.
-pub fn forked() {
-    claim();
 }
 
 /// Returns whether this process owns the table; a vfork child does not.

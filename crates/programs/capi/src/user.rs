@@ -8,7 +8,8 @@ use libc::{c_int, c_void};
 use netvale_abi::legacy::Nmreq;
 use netvale_abi::nmreq::{
     NmEventfds, NmreqHeader, NmreqOptCsb, NmreqOptExtmem, NmreqOptOffsets, NmreqOptSyncKloopMode, NmreqOption,
-    NmreqPoolsInfo, NmreqRegister, NmreqSyncKloopStart,
+    NmreqPoolsInfo, NmreqPortHdr, NmreqPortInfoGet, NmreqRegister, NmreqSyncKloopStart, NmreqValeAttach,
+    NmreqValeDetach, NmreqValeList, NmreqValeNewif, NmreqValePolling,
 };
 use rustix::io::Errno;
 
@@ -24,19 +25,9 @@ macro_rules! plain {
         unsafe impl Plain for $t {}
     )* };
 }
-plain!(
-    NmreqHeader,
-    NmreqOption,
-    NmreqRegister,
-    NmreqOptCsb,
-    NmreqOptExtmem,
-    NmreqOptOffsets,
-    NmreqOptSyncKloopMode,
-    NmreqPoolsInfo,
-    NmreqSyncKloopStart,
-    NmEventfds,
-    Nmreq
-);
+plain!(NmreqHeader, NmreqOption, NmreqRegister, NmreqOptCsb, NmreqOptExtmem, NmreqOptOffsets, NmreqOptSyncKloopMode);
+plain!(NmreqPoolsInfo, NmreqSyncKloopStart, NmEventfds, Nmreq, NmreqPortInfoGet, NmreqPortHdr);
+plain!(NmreqValeAttach, NmreqValeDetach, NmreqValeList, NmreqValeNewif, NmreqValePolling);
 
 /// Returns the bytes of a structure.
 pub fn bytes_of<T: Plain, const N: usize>(value: &T) -> [u8; N] {
@@ -45,6 +36,13 @@ pub fn bytes_of<T: Plain, const N: usize>(value: &T) -> [u8; N] {
     // SAFETY: N is at least T's size, and all of T's bytes are initialised (Plain).
     unsafe { std::ptr::copy_nonoverlapping(std::ptr::from_ref(value).cast(), bytes.as_mut_ptr(), size_of::<T>()) };
     bytes
+}
+
+/// Returns the structure at the start of `bytes`, which must contain a whole one.
+pub fn from_bytes<T: Plain, const N: usize>(bytes: &[u8; N]) -> T {
+    const { assert!(N >= size_of::<T>()) };
+    // SAFETY: N is at least T's size, and any bytes are a valid T (Plain).
+    unsafe { bytes.as_ptr().cast::<T>().read_unaligned() }
 }
 
 /// Reads a structure from the program's memory.

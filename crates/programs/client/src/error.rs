@@ -78,7 +78,7 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn system(what: &'static str) -> impl Fn(rustix::io::Errno) -> Error {
+    pub(crate) fn system<E: Into<std::io::Error>>(what: &'static str) -> impl Fn(E) -> Error {
         move |e| Error::System { what, source: e.into() }
     }
 }

@@ -1,7 +1,6 @@
 //! Rings of network interfaces, which this process syncs with the kernel through AF_XDP sockets.
 
 use std::ops::Range;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use netvale_afxdp::outlet::Outlet;
@@ -34,11 +33,11 @@ pub(crate) fn tx(reply: &AttachReply, map: &Arc<Mapping>, side: RingSide, socket
     let sender = socket.sender().map_err(Error::system("map the interface's rings"))?;
     let host = HostTx::new(side.clone(), bell()?);
     let through = ThroughTx::new(host, sender, buffers(reply)).map_err(Error::system("wait for the interface"))?;
-    let wake = copied(through.wake_fd().try_clone_to_owned())?;
+    let wake = through.wake_fd().try_clone_to_owned().map_err(Error::system("copy a descriptor"))?;
     let mirror = |moment| Mirror::new(map, places(reply), moment);
     let through = through.mirrored(mirror(Moment::Passing), mirror(Moment::Released));
     let ring = AppRing::new(side, Dir::Tx, bell()?);
-    Ok(TxRing::new(TxKind::Nic(Box::new(NicTx { ring, through })), wake))
+    Ok(TxRing::new(TxKind::Nic(Box::new(NicTx { ring, through })), Doorbell::from_fd(wake)))
 }
 
 /// Creates an rx ring for the interface's queue to which `socket` belongs. If the reply has `NIC_FORWARDS`, `forward`
@@ -63,9 +62,9 @@ pub(crate) fn rx(
     if reply.nic_flags & NIC_RESUMED == 0 {
         through.begin();
     }
-    let wake = copied(through.wake_fd().try_clone_to_owned())?;
+    let wake = through.wake_fd().try_clone_to_owned().map_err(Error::system("copy a descriptor"))?;
     let ring = AppRing::new(side, Dir::Rx, bell()?).mirrored(mirror(Moment::Released));
-    Ok(RxRing { nic: Some(Box::new(through)), ..RxRing::new(ring, wake) })
+    Ok(RxRing { nic: Some(Box::new(through)), ..RxRing::new(ring, Doorbell::from_fd(wake)) })
 }
 
 /// Binds the sockets to their queues, unless the daemon has done so. The caller must have mapped all rings before.
@@ -95,9 +94,4 @@ pub(crate) fn bind(reply: &AttachReply, name: &str, tx: &mut [TxRing], rx: &mut 
         }
     }
     Ok(())
-}
-
-/// Converts a copied descriptor into a doorbell.
-fn copied(fd: std::io::Result<OwnedFd>) -> Result<Doorbell, Error> {
-    fd.map(Doorbell::from_fd).map_err(|source| Error::System { what: "copy a descriptor", source })
 }

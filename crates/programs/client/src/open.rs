@@ -98,7 +98,7 @@ fn local_end(
     out: &[Doorbell; 2],
     back: &[Doorbell; 2],
 ) -> Result<Port, Error> {
-    let again = |b: &Doorbell| b.try_clone().map_err(|source| Error::System { what: "duplicate an eventfd", source });
+    let again = |b: &Doorbell| b.try_clone().map_err(Error::system("duplicate an eventfd"));
     let [arrived_there, room_here] = [again(&out[0])?, again(&out[1])?];
     let [arrived_here, room_there] = [again(&back[0])?, again(&back[1])?];
     let missing = Error::Inconsistent("a port without rings");

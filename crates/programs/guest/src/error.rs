@@ -33,7 +33,13 @@ pub enum GuestError {
 }
 
 impl GuestError {
-    pub(crate) fn system(what: &'static str) -> impl Fn(rustix::io::Errno) -> GuestError {
+    pub(crate) fn system<E: Into<std::io::Error>>(what: &'static str) -> impl Fn(E) -> GuestError {
         move |e| GuestError::System { what, source: e.into() }
+    }
+
+    /// Checks the errno with which the host has answered the command to start the rings; 0 for success.
+    pub(crate) fn check_start(errno: u32) -> Result<(), GuestError> {
+        let text = "the host did not start the rings".into();
+        if errno == 0 { Ok(()) } else { Err(GuestError::Refused { errno: errno.cast_signed(), text }) }
     }
 }

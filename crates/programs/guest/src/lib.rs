@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`ptnet`] | a device without a driver: memory, doorbells, commands; usable on the host, too, in place of a guest |
 //! | [`pci`] | the same device on the PCI bus |
-//! | [`bus`] | IDs of PCI functions; polling without interrupts |
+//! | [`bus`] | IDs and memory of PCI functions; polling without interrupts |
 //! | [`published`] | the ptnet device that netmap published |
 //! | [`passthrough`] | a device with netvale's kernel driver (`guest/linux`), which passes its rings to programs |
 //! | `error` | errors of opening a device |

@@ -4,8 +4,6 @@
 //! If the device is bound to vfio-pci, which needs an IOMMU, it signals the program by interrupts. If the device is
 //! bound to no driver, it is mapped through sysfs, and a waiting program polls it every [`crate::bus::LOOK`].
 
-use std::fs::OpenOptions;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,7 +14,7 @@ use netvale_mem::words::Words;
 use netvale_pci::PciFunction;
 
 use crate::GuestError;
-use crate::bus::{id, ticking};
+use crate::bus::{id, mapped, ticking};
 use crate::ptnet::{BareGuest, header};
 use crate::published::{self, PublishedDevice};
 
@@ -70,18 +68,9 @@ pub fn open(address: &str, hdr_len: u32) -> Result<FoundDevice, GuestError> {
 
 /// Opens a device without a driver, through sysfs.
 fn polled(folder: &Path) -> Result<BareGuest, GuestError> {
-    let io = |what: &'static str| move |source| GuestError::System { what, source };
-    std::fs::write(folder.join("enable"), "1").map_err(io("enable the device"))?;
-    let map = |bar: u32, len: Option<usize>| -> Result<Arc<Mapping>, GuestError> {
-        let file = OpenOptions::new().read(true).write(true).open(folder.join(format!("resource{bar}")));
-        let file = file.map_err(io("open the device's memory"))?;
-        let all =
-            usize::try_from(file.metadata().map_err(io("get the size of the device's memory"))?.len()).unwrap_or(0);
-        let map = Mapping::of_function(file.as_fd(), 0, len.unwrap_or(all));
-        Ok(Arc::new(map.map_err(GuestError::system("map the device's memory"))?))
-    };
-    let registers = map(BARS.0, Some(REGISTERS))?;
-    let memory = map(BARS.1, None)?;
+    std::fs::write(folder.join("enable"), "1").map_err(GuestError::system("enable the device"))?;
+    let registers = mapped(folder, BARS.0, Some(REGISTERS))?;
+    let memory = mapped(folder, BARS.1, None)?;
     let (_, count) = header(&memory)?;
     let vectors = (0..count).map(|_| ticking()).collect::<rustix::io::Result<Vec<_>>>();
     let vectors = vectors.map_err(GuestError::system("make a timer"))?;

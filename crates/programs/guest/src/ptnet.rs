@@ -102,7 +102,7 @@ impl BareGuest {
         let limit = Instant::now() + TIMEOUT;
         while words.load(at!(answered)) != number {
             if Instant::now() > limit {
-                return Err(GuestError::System { what: "run a command on the host", source: Errno::TIMEDOUT.into() });
+                return Err(GuestError::system("run a command on the host")(Errno::TIMEDOUT));
             }
             nap(news.as_fd(), Duration::from_millis(10));
             news.drain();
@@ -116,13 +116,7 @@ impl BareGuest {
     /// [`GuestError::Refused`] if the host refuses; otherwise the errors of [`BareGuest::command`].
     pub fn start(self, hdr_len: u32) -> Result<RunningDevice, GuestError> {
         let features = if hdr_len > 0 { FEATURE_VNET_HDR } else { 0 };
-        match self.command(COMMAND_START, features, 0)? {
-            0 => {}
-            errno => {
-                let text = "the host did not start the rings".into();
-                return Err(GuestError::Refused { errno: errno.cast_signed(), text });
-            }
-        }
+        GuestError::check_start(self.command(COMMAND_START, features, 0)?)?;
         let header: Vec<u32> = (0..size_of::<PtnetHeader>() / 4).map(|i| self.header.load(i)).collect();
         let reply = AttachReply::of_device(&header);
         let tx_bound = 0..reply.tx_rings.min(64);
@@ -176,10 +170,7 @@ fn recv(connection: &OwnedFd) -> Result<(i64, Option<OwnedFd>), GuestError> {
         let limit = Timespec { tv_sec: TIMEOUT.as_secs().cast_signed(), tv_nsec: 0 };
         let ready = poll(&mut [PollFd::new(connection, PollFlags::IN)], Some(&limit));
         if matches!(ready, Ok(0)) {
-            return Err(GuestError::System {
-                what: "wait for an answer from the ptnet port",
-                source: Errno::TIMEDOUT.into(),
-            });
+            return Err(GuestError::system("wait for an answer from the ptnet port")(Errno::TIMEDOUT));
         }
         match netvale_fdio::receive(connection, bytes.get_mut(got..).unwrap_or_default(), RecvFlags::empty()) {
             Ok(message) if message.bytes == 0 => return Err(GuestError::Closed),

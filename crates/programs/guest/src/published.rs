@@ -8,7 +8,6 @@
 
 use std::any::Any;
 use std::fs::{File, OpenOptions};
-use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,22 +34,20 @@ struct IoPorts(File);
 
 impl IoPorts {
     fn open(folder: &Path) -> Result<IoPorts, GuestError> {
-        let io = |what: &'static str| move |source| GuestError::System { what, source };
-        std::fs::write(folder.join("enable"), "1").map_err(io("enable the device"))?;
+        std::fs::write(folder.join("enable"), "1").map_err(GuestError::system("enable the device"))?;
         let file = OpenOptions::new().read(true).write(true).open(folder.join("resource0"));
-        file.map(IoPorts).map_err(io("open the device's registers"))
+        file.map(IoPorts).map_err(GuestError::system("open the device's registers"))
     }
 
     fn read(&self, at: u64) -> Result<u32, GuestError> {
         let mut bytes = [0; 4];
-        let done = self.0.read_exact_at(&mut bytes, at);
-        done.map_err(|source| GuestError::System { what: "read the device's registers", source })?;
+        self.0.read_exact_at(&mut bytes, at).map_err(GuestError::system("read the device's registers"))?;
         Ok(u32::from_le_bytes(bytes))
     }
 
     fn write(&self, at: u64, value: u32) -> Result<(), GuestError> {
         let done = self.0.write_all_at(&value.to_le_bytes(), at);
-        done.map_err(|source| GuestError::System { what: "write the device's registers", source })
+        done.map_err(GuestError::system("write the device's registers"))
     }
 }
 
@@ -108,7 +105,8 @@ pub(crate) fn open(folder: &Path, hdr_len: u32) -> Result<PublishedDevice, Guest
     let registers = Arc::new(IoPorts::open(folder)?);
     let r = |at| registers.read(at);
     let (memory_folder, memory) = memory_device(r(reg::MEMORY_ID)?)?;
-    let map = mapped(&memory_folder)?;
+    // netmap's memory is behind base address register 1 of the memory device.
+    let map = bus::mapped(&memory_folder, 1, None)?;
     let tx_rings = r(reg::TX_RINGS)?;
     let rx_rings = r(reg::RX_RINGS)?;
     if tx_rings == 0 || rx_rings == 0 || tx_rings.saturating_add(rx_rings) > 32 {
@@ -126,15 +124,7 @@ pub(crate) fn open(folder: &Path, hdr_len: u32) -> Result<PublishedDevice, Guest
         registers.write(at, half)?;
     }
     registers.write(reg::CONTROL, CREATE)?;
-    match r(reg::CONTROL)? {
-        0 => {}
-        errno => {
-            return Err(GuestError::Refused {
-                errno: errno.cast_signed(),
-                text: "the host did not start the rings".into(),
-            });
-        }
-    }
+    GuestError::check_start(r(reg::CONTROL)?)?;
     let keep = RingOwner { registers: Arc::clone(&registers) };
     let reply = AttachReply {
         role: Role::Switch,
@@ -157,26 +147,15 @@ pub(crate) fn open(folder: &Path, hdr_len: u32) -> Result<PublishedDevice, Guest
     Ok(PublishedDevice { reply, map, tx, rx, keep: Arc::new(keep) })
 }
 
-/// Maps netmap's memory, which is behind base address register 1 of the memory device.
-fn mapped(folder: &Path) -> Result<Arc<Mapping>, GuestError> {
-    let io = |what: &'static str| move |source| GuestError::System { what, source };
-    let file = OpenOptions::new().read(true).write(true).open(folder.join("resource1"));
-    let file = file.map_err(io("open the memory device"))?;
-    let len = usize::try_from(file.metadata().map_err(io("get the size of the memory device"))?.len()).unwrap_or(0);
-    let map = Mapping::of_function(file.as_fd(), 0, len).map_err(GuestError::system("map the memory device"))?;
-    Ok(Arc::new(map))
-}
-
 /// Locks the two pages of a mapping into memory. Returns their physical addresses.
 fn locked(pages: &Mapping) -> Result<[u64; 2], GuestError> {
-    let io = |what: &'static str| move |source| GuestError::System { what, source };
     pages.lock().map_err(GuestError::system("lock memory"))?;
-    let table = File::open("/proc/self/pagemap").map_err(io("open the page table"))?;
+    let table = File::open("/proc/self/pagemap").map_err(GuestError::system("open the page table"))?;
     let mut found = [0; 2];
     for (i, place) in found.iter_mut().enumerate() {
         let mut entry = [0; 8];
         let number = pages.start().as_ptr() as u64 / PAGE as u64 + i as u64;
-        table.read_exact_at(&mut entry, 8 * number).map_err(io("read the page table"))?;
+        table.read_exact_at(&mut entry, 8 * number).map_err(GuestError::system("read the page table"))?;
         // Bit 63: the page is present; lower 55 bits: its page frame number, which reads as 0 in unprivileged
         // processes.
         let entry = u64::from_le_bytes(entry);
@@ -212,8 +191,7 @@ fn rings(
         Ok(RingSide { ring, csb: csb_block, csb_index: csb, offsets: Arc::default() })
     };
     let bell = |i: u32| -> Result<Doorbell, GuestError> {
-        let file =
-            registers.0.try_clone().map_err(|source| GuestError::System { what: "copy a descriptor", source })?;
+        let file = registers.0.try_clone().map_err(GuestError::system("copy a descriptor"))?;
         Doorbell::file(file.into(), reg::KICKS + 4 * u64::from(i)).map_err(GuestError::system("make a doorbell"))
     };
     let wake = || ticking().map_err(GuestError::system("make a timer"));

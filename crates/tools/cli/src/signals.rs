@@ -25,12 +25,15 @@ pub fn stop_flag() -> Result<Arc<AtomicBool>, CliError> {
 /// # Errors
 /// No descriptor is left, or the handlers cannot be installed.
 pub fn stop_pipe() -> Result<UnixStream, CliError> {
-    let (stop, ends) = UnixStream::pair().map_err(|e| failed(&e))?;
-    for signal in [consts::SIGINT, consts::SIGTERM] {
-        let end = ends.try_clone().map_err(|e| failed(&e))?;
-        signal_hook::low_level::pipe::register(signal, end).map_err(|e| failed(&e))?;
+    pipe(&[consts::SIGINT, consts::SIGTERM]).map_err(|e| failed(&e))
+}
+
+fn pipe(signals: &[i32]) -> std::io::Result<UnixStream> {
+    let (wake, ends) = UnixStream::pair()?;
+    for signal in signals {
+        signal_hook::low_level::pipe::register(*signal, ends.try_clone()?)?;
     }
-    Ok(stop)
+    Ok(wake)
 }
 
 /// Returns a flag that SIGINT, SIGTERM and SIGHUP set, and a descriptor that becomes readable after these signals and
@@ -39,14 +42,11 @@ pub fn stop_pipe() -> Result<UnixStream, CliError> {
 /// # Errors
 /// No descriptor is left, or the handlers cannot be installed.
 pub fn stop_or_child() -> Result<(Arc<AtomicBool>, UnixStream), CliError> {
+    // The flags are registered before the pipe, so that a flag is already set when the pipe wakes the event loop.
     let stop = stop_flag()?;
     signal_hook::flag::register(consts::SIGHUP, Arc::clone(&stop)).map_err(|e| failed(&e))?;
-    let (wake, ends) = UnixStream::pair().map_err(|e| failed(&e))?;
+    let wake = pipe(&[consts::SIGINT, consts::SIGTERM, consts::SIGHUP, consts::SIGCHLD]).map_err(|e| failed(&e))?;
     wake.set_nonblocking(true).map_err(|e| failed(&e))?;
-    for signal in [consts::SIGINT, consts::SIGTERM, consts::SIGHUP, consts::SIGCHLD] {
-        let end = ends.try_clone().map_err(|e| failed(&e))?;
-        signal_hook::low_level::pipe::register(signal, end).map_err(|e| failed(&e))?;
-    }
     Ok((stop, wake))
 }
 

@@ -25,69 +25,47 @@ pub(super) unsafe fn is_device(path: *const c_char) -> bool {
     !path.is_null() && unsafe { CStr::from_ptr(path) }.to_bytes() == crate::open::DEVICE
 }
 
-fn open_device(flags: c_int) -> c_int {
-    crate::open::open(flags).unwrap_or_else(errno::fail)
-}
-
+/// Defines functions that open `/dev/netmap`, or call the C library's function for any other path.
 macro_rules! open_functions {
-    ($($name:ident),*) => { $(
-        /// open(2).
+    ($(
+        $(#[$doc:meta])*
+        $name:ident($($dir:ident,)? ; $path:ident, $flags:ident $(, $mode:ident)?) = $other:expr;
+    )*) => { $(
+        $(#[$doc])*
         ///
         /// # Safety
         /// The conditions of the C library's function.
         #[cfg_attr(not(test), unsafe(no_mangle))]
-        pub unsafe extern "C" fn $name(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+        pub unsafe extern "C" fn $name(
+            $($dir: c_int,)? $path: *const c_char, $flags: c_int $(, $mode: mode_t)?
+        ) -> c_int {
             // SAFETY: the program's arguments, by the C function's contract.
-            unsafe { if is_device(path) { open_device(flags) } else { real::open(path, flags, mode) } }
+            unsafe {
+                if is_device($path) { crate::open::open($flags).unwrap_or_else(errno::fail) } else { $other }
+            }
         }
     )* };
 }
-open_functions!(open, open64);
 
-macro_rules! openat_functions {
-    ($($name:ident),*) => { $(
-        /// openat(2).
-        ///
-        /// # Safety
-        /// The conditions of the C library's function.
-        #[cfg_attr(not(test), unsafe(no_mangle))]
-        pub unsafe extern "C" fn $name(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-            // SAFETY: the program's arguments, by the C function's contract.
-            unsafe { if is_device(path) { open_device(flags) } else { real::openat(dir, path, flags, mode) } }
-        }
-    )* };
+// The fortified functions exclude O_CREAT, so the mode is unused.
+open_functions! {
+    /// open(2).
+    open(; path, flags, mode) = real::open(path, flags, mode);
+    /// open(2).
+    open64(; path, flags, mode) = real::open(path, flags, mode);
+    /// openat(2).
+    openat(dir,; path, flags, mode) = real::openat(dir, path, flags, mode);
+    /// openat(2).
+    openat64(dir,; path, flags, mode) = real::openat(dir, path, flags, mode);
+    /// open(2) as glibc's fortified headers call it.
+    __open_2(; path, flags) = real::open(path, flags, 0);
+    /// open(2) as glibc's fortified headers call it.
+    __open64_2(; path, flags) = real::open(path, flags, 0);
+    /// openat(2) as glibc's fortified headers call it.
+    __openat_2(dir,; path, flags) = real::openat(dir, path, flags, 0);
+    /// openat(2) as glibc's fortified headers call it.
+    __openat64_2(dir,; path, flags) = real::openat(dir, path, flags, 0);
 }
-openat_functions!(openat, openat64);
-
-macro_rules! fortified_open_functions {
-    ($($name:ident),*) => { $(
-        /// open(2) as glibc's fortified headers call it.
-        ///
-        /// # Safety
-        /// The conditions of the C library's function.
-        #[cfg_attr(not(test), unsafe(no_mangle))]
-        pub unsafe extern "C" fn $name(path: *const c_char, flags: c_int) -> c_int {
-            // SAFETY: the arguments are the program's; these functions exclude O_CREAT, so the mode is unused.
-            unsafe { if is_device(path) { open_device(flags) } else { real::open(path, flags, 0) } }
-        }
-    )* };
-}
-fortified_open_functions!(__open_2, __open64_2);
-
-macro_rules! fortified_openat_functions {
-    ($($name:ident),*) => { $(
-        /// openat(2) as glibc's fortified headers call it.
-        ///
-        /// # Safety
-        /// The conditions of the C library's function.
-        #[cfg_attr(not(test), unsafe(no_mangle))]
-        pub unsafe extern "C" fn $name(dir: c_int, path: *const c_char, flags: c_int) -> c_int {
-            // SAFETY: the arguments are the program's; these functions exclude O_CREAT, so the mode is unused.
-            unsafe { if is_device(path) { open_device(flags) } else { real::openat(dir, path, flags, 0) } }
-        }
-    )* };
-}
-fortified_openat_functions!(__openat_2, __openat64_2);
 
 /// close(2).
 ///
@@ -294,7 +272,7 @@ macro_rules! fstat_functions {
         pub unsafe extern "C" fn $name(fd: c_int, into: *mut stat) -> c_int {
             // SAFETY: the program's arguments, by the C function's contract.
             let result = unsafe { real::fstat(fd, into) };
-            if result == 0 && table::with(fd, |_| ()).is_some() {
+            if result == 0 && table::holds(fd) {
                 // SAFETY: the C library has just filled the structure.
                 unsafe { (*into).st_mode = (*into).st_mode & !S_IFMT | S_IFCHR };
             }
@@ -322,7 +300,7 @@ extern "C" fn at_load() {
 /// # Safety
 /// No conditions: the function is `unsafe` only because pthread_atfork(3) requires this signature.
 unsafe extern "C" fn forked() {
-    table::forked();
+    table::claim();
 }
 
 /// Adopts sockets that were opened before the program began: if a netmap program executed this program, some of these

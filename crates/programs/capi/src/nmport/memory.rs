@@ -11,8 +11,8 @@ use netvale_mem::layout::DEFAULT_BUF_SIZE;
 use netvale_portspec::Extmem;
 use rustix::io::Errno;
 
-use super::context::{fail, nmctx_free, nmctx_malloc};
-use super::requests::{nmreq_push_option, nmreq_remove_option, text};
+use super::context::{fail, nmctx_free};
+use super::requests::{nmreq_remove_option, push_new, text};
 use super::structs::PortDesc;
 
 /// Requests that a port's region be placed in the `size` bytes at `base`. The numbers and sizes of the region's objects
@@ -22,7 +22,7 @@ use super::structs::PortDesc;
 /// The conditions in libnetmap.h.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmport_extmem(d: *mut PortDesc, base: *mut c_void, size: size_t) -> c_int {
-    // SAFETY: the caller's contract; the option is written whole before it is linked in.
+    // SAFETY: the caller's contract.
     unsafe {
         let ctx = (*d).ctx;
         if (*d).register_done != 0 {
@@ -31,18 +31,13 @@ pub unsafe extern "C" fn nmport_extmem(d: *mut PortDesc, base: *mut c_void, size
         if !(*d).extmem.is_null() {
             return fail(ctx, Errno::INVAL, "extmem: the option is already set");
         }
-        let option = nmctx_malloc(ctx, size_of::<NmreqOptExtmem>()).cast::<NmreqOptExtmem>();
-        if option.is_null() {
-            return fail(ctx, Errno::NOMEM, "extmem: out of memory");
-        }
-        option.write(NmreqOptExtmem {
+        let option = NmreqOptExtmem {
             nro_opt: NmreqOption { nro_reqtype: NETMAP_REQ_OPT_EXTMEM, ..NmreqOption::default() },
             nro_usrptr: base as u64,
             nro_info: defaults(size as u64),
-        });
-        nmreq_push_option(&raw mut (*d).hdr, option.cast());
-        (*d).extmem = option;
-        0
+        };
+        (*d).extmem = push_new(ctx, &raw mut (*d).hdr, option);
+        if (*d).extmem.is_null() { fail(ctx, Errno::NOMEM, "extmem: out of memory") } else { 0 }
     }
 }
 

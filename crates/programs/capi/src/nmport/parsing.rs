@@ -8,9 +8,9 @@ use netvale_abi::nmreq::{NETMAP_REQ_OPT_OFFSETS, NmreqOptOffsets, NmreqOption, N
 use netvale_portspec::{Memory, PortSpec};
 use rustix::io::Errno;
 
-use super::context::{fail, nmctx_free, nmctx_malloc};
+use super::context::{fail, nmctx_free};
 use super::memory;
-use super::requests::{is_prefixed, nmreq_get_mem_id, nmreq_push_option, nmreq_remove_option, text};
+use super::requests::{is_prefixed, nmreq_get_mem_id, nmreq_remove_option, push_new, text};
 use super::structs::PortDesc;
 
 /// Disabled options, one bit each, in the order of [`OPTION_NAMES`]. `offset` is disabled until a program declares with
@@ -151,22 +151,21 @@ pub unsafe extern "C" fn nmport_undo_parse(d: *mut PortDesc) {
 /// `d` is a port that is not registered.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmport_offset(d: *mut PortDesc, initial: u64, most: u64, bits: u64, gap: u64) -> c_int {
-    // SAFETY: the caller's contract; the option is written whole before it is linked in.
+    // SAFETY: the caller's contract.
     unsafe {
         let ctx = (*d).ctx;
-        let option = nmctx_malloc(ctx, size_of::<NmreqOptOffsets>()).cast::<NmreqOptOffsets>();
-        if option.is_null() {
-            return fail(ctx, Errno::NOMEM, "offsets: out of memory");
-        }
-        option.write(NmreqOptOffsets {
+        let option = NmreqOptOffsets {
             nro_opt: NmreqOption { nro_reqtype: NETMAP_REQ_OPT_OFFSETS, ..NmreqOption::default() },
             nro_max_offset: most,
             nro_initial_offset: initial,
             nro_offset_bits: u32::try_from(bits).unwrap_or(u32::MAX),
             nro_tx_align: 0,
             nro_min_gap: gap,
-        });
-        nmreq_push_option(&raw mut (*d).hdr, option.cast());
+        };
+        let option = push_new(ctx, &raw mut (*d).hdr, option);
+        if option.is_null() {
+            return fail(ctx, Errno::NOMEM, "offsets: out of memory");
+        }
         (*d).private.offsets = option;
         0
     }

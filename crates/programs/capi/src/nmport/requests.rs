@@ -14,7 +14,7 @@ use netvale_abi::nmreq::{
 use netvale_portspec::{PortName, PortSpec};
 use rustix::io::Errno;
 
-use super::context::{fail, nmctx_free, nmctx_get, report_error};
+use super::context::{fail, nmctx_free, nmctx_get, nmctx_malloc, report_error};
 use super::structs::NmCtx;
 
 /// Returns a C string as text; `None` if it is not UTF-8.
@@ -149,6 +149,23 @@ pub unsafe extern "C" fn nmreq_get_mem_id(name: *mut *const c_char, ctx: *mut Nm
         }
         *name = rest;
         info.nr_mem_id.into()
+    }
+}
+
+/// Allocates an option from a context, and puts it at the front of a request's list. Returns null if the context has no
+/// memory.
+///
+/// # Safety
+/// `ctx` and `header` are valid; `T` begins with a [`NmreqOption`].
+pub unsafe fn push_new<T>(ctx: *mut NmCtx, header: *mut NmreqHeader, option: T) -> *mut T {
+    // SAFETY: the caller's contract; the option is written whole before it is linked in.
+    unsafe {
+        let at = nmctx_malloc(ctx, size_of::<T>()).cast::<T>();
+        if !at.is_null() {
+            at.write(option);
+            nmreq_push_option(header, at.cast());
+        }
+        at
     }
 }
 

@@ -32,22 +32,11 @@ const MTU: i32 = 1500;
 /// Returns whether an ioctl concerns an interface, by its name or index.
 pub fn is_question(number: u32) -> bool {
     use sioc::*;
-    matches!(
-        number,
-        GIFNAME
-            | GIFFLAGS
-            | SIFFLAGS
-            | GIFADDR
-            | GIFDSTADDR
-            | GIFBRDADDR
-            | GIFNETMASK
-            | GIFMETRIC
-            | GIFMTU
-            | GIFHWADDR
-            | GIFINDEX
-            | GIFTXQLEN
-            | ETHTOOL
-    )
+    [
+        GIFNAME, GIFFLAGS, SIFFLAGS, GIFADDR, GIFDSTADDR, GIFBRDADDR, GIFNETMASK, GIFMETRIC, GIFMTU, GIFHWADDR,
+        GIFINDEX, GIFTXQLEN, ETHTOOL,
+    ]
+    .contains(&number)
 }
 
 /// Answers an ioctl about an interface, whose `struct ifreq` is at `addr`. Returns `None` if the interface is not a

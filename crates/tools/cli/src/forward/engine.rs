@@ -13,11 +13,6 @@ pub struct MovedCounts {
     pub bytes: u64,
 }
 
-/// A function that edits a frame after it has been moved. Its arguments are the transmit ring's memory and the index of
-/// the frame's first buffer.
-pub trait FrameEdit: FnMut(&RingMem, u32) {}
-impl<T: FnMut(&RingMem, u32)> FrameEdit for T {}
-
 /// Returns the number of slots and of bytes of the frame that begins `at` slots after the head; `None` if the frame's
 /// last slot has not arrived yet.
 pub fn frame_at(rx: &RxRing, at: u32) -> Option<(u32, u64)> {
@@ -34,16 +29,18 @@ pub fn frame_at(rx: &RxRing, at: u32) -> Option<(u32, u64)> {
     None
 }
 
-/// Returns whether frames can move slot by slot: each buffer of the receive ring fits into a buffer of the transmit
-/// ring.
-fn slot_by_slot(rx: &RxRing, tx: &TxRing) -> bool {
-    rx.mem().buf_size() <= tx.mem().buf_size()
-}
-
 /// Moves up to `most` whole frames, as many as `tx` has room for, and syncs `tx`. Returns the counts of the moved
-/// frames. The other frames stay in `rx`, which the caller must sync. `swap` permits swapping buffers.
-pub fn move_frames(rx: &mut RxRing, tx: &mut TxRing, most: u32, swap: bool, mut edit: impl FrameEdit) -> MovedCounts {
-    if !slot_by_slot(rx, tx) {
+/// frames. The other frames stay in `rx`, which the caller must sync. `swap` permits swapping buffers. Calls `edit` for
+/// each moved frame, with the memory of `tx` and the index of the frame's first buffer.
+pub fn move_frames(
+    rx: &mut RxRing,
+    tx: &mut TxRing,
+    most: u32,
+    swap: bool,
+    mut edit: impl FnMut(&RingMem, u32),
+) -> MovedCounts {
+    // Frames can move slot by slot if each buffer of the receive ring fits into a buffer of the transmit ring.
+    if rx.mem().buf_size() > tx.mem().buf_size() {
         return recut_frames(rx, tx, most, edit);
     }
     let zero_copy = swap && rx.mem().shares_buffers_with(tx.mem());
@@ -86,7 +83,7 @@ pub fn move_slot(rx: &RxRing, from: u32, tx: &TxRing, to: u32, zero_copy: bool) 
 }
 
 /// Like [`move_frames`], but to a ring with smaller buffers, in which a frame may need more slots.
-fn recut_frames(rx: &mut RxRing, tx: &mut TxRing, most: u32, mut edit: impl FrameEdit) -> MovedCounts {
+fn recut_frames(rx: &mut RxRing, tx: &mut TxRing, most: u32, mut edit: impl FnMut(&RingMem, u32)) -> MovedCounts {
     let mut frame = vec![0u8; 65_550];
     let mut moved = MovedCounts::default();
     while moved.frames < u64::from(most)

@@ -1,11 +1,13 @@
 //! The answers of the HTTP interface, with gvproxy's paths, status codes and texts.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use netvale_gateway::control::message::ControlRequest;
 use rustix::net::Shutdown;
 use serde::Serialize;
 use serde_json::json;
@@ -63,6 +65,10 @@ fn page(value: &impl Serialize) -> HttpReply {
     HttpReply::Text(200, json::line(value))
 }
 
+fn page_or_failure(answer: Result<impl Serialize, impl Display>) -> HttpReply {
+    answer.map_or_else(|why| failure(500, &why.to_string()), |value| page(&value))
+}
+
 fn bad(why: String) -> (u16, String) {
     (400, why)
 }
@@ -90,7 +96,7 @@ impl GvApi {
             "/services/dns/all" => page(&*self.zones()),
             "/services/dns/add" => done(self.add_zone(&request)),
             "/stats" => self.stats(),
-            "/cam" => self.cam(),
+            "/cam" => page_or_failure(self.switch.stations()),
             "/tunnel" => self.tunnel(&request),
             "/connect" if audience == ApiAudience::Host => self.connect(request),
             _ => failure(404, "404 page not found"),
@@ -135,14 +141,11 @@ impl GvApi {
         let mut leases: BTreeMap<String, String> = BTreeMap::new();
         leases.insert(self.net.gateway.address.to_string(), self.net.mac.to_string());
         leases.extend(self.net.leases.iter().map(|(mac, address)| (address.to_string(), mac.to_string())));
-        match self.control.leases() {
-            Ok(given) => {
-                let host = self.net.host.to_string();
-                leases.extend(given.into_iter().filter(|lease| lease.ip != host).map(|lease| (lease.ip, lease.mac)));
-                page(&leases)
-            }
-            Err(why) => failure(500, &why.to_string()),
-        }
+        page_or_failure(self.control.leases().map(|given| {
+            let host = self.net.host.to_string();
+            leases.extend(given.into_iter().filter(|lease| lease.ip != host).map(|lease| (lease.ip, lease.mac)));
+            leases
+        }))
     }
 
     fn zones(&self) -> MutexGuard<'_, Vec<GvZone>> {
@@ -156,7 +159,8 @@ impl GvApi {
         let mut zones = self.zones();
         let (all, at) = merged(&zones, new);
         if let Some(changed) = all.get(at) {
-            self.control.set_names(changed.for_gateway()).map_err(|why| bad(why.to_string()))?;
+            let request = ControlRequest::SetNames { zone: changed.for_gateway() };
+            self.control.ask(&request).map_err(|why| bad(why.to_string()))?;
         }
         *zones = all;
         Ok(())
@@ -164,18 +168,7 @@ impl GvApi {
 
     fn stats(&self) -> HttpReply {
         let counted = self.switch.guest_bytes();
-        let (sent, received) = match counted {
-            Ok(counted) => counted,
-            Err(why) => return failure(500, &why.to_string()),
-        };
-        page(&json!({"BytesSent": sent, "BytesReceived": received}))
-    }
-
-    fn cam(&self) -> HttpReply {
-        match self.switch.stations() {
-            Ok(stations) => page(&stations),
-            Err(why) => failure(500, &why.to_string()),
-        }
+        page_or_failure(counted.map(|(sent, received)| json!({"BytesSent": sent, "BytesReceived": received})))
     }
 
     fn tunnel(&self, request: &HttpRequest) -> HttpReply {

@@ -5,7 +5,6 @@ use std::sync::{Mutex, PoisonError};
 
 use netvale_gateway::control::call::{ControlCallError, GatewayControl};
 use netvale_gateway::control::message::ControlRequest;
-use netvale_gateway::dns::zones::DnsZone;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -34,16 +33,6 @@ impl GvControl {
         GvControl { path, turn: Mutex::new(()) }
     }
 
-    /// Publishes a port of a guest on the host, as `rule` describes.
-    pub(super) fn publish(&self, rule: String) -> Result<(), ControlCallError> {
-        self.ask(&ControlRequest::Publish { rule }).map(drop)
-    }
-
-    /// Ends the published port that `rule` describes.
-    pub(super) fn unpublish(&self, rule: String) -> Result<(), ControlCallError> {
-        self.ask(&ControlRequest::Unpublish { rule }).map(drop)
-    }
-
     /// Returns the guests' DHCP leases.
     pub(super) fn leases(&self) -> Result<Vec<GatewayLease>, ControlCallError> {
         let answer = self.ask(&ControlRequest::Leases)?;
@@ -53,12 +42,11 @@ impl GvControl {
         parsed.map(|answer| answer.leases).map_err(broken)
     }
 
-    /// Adds a DNS zone, or replaces the zone of the same name.
-    pub(super) fn set_names(&self, zone: DnsZone) -> Result<(), ControlCallError> {
-        self.ask(&ControlRequest::SetNames { zone }).map(drop)
-    }
-
-    fn ask(&self, request: &ControlRequest) -> Result<Value, ControlCallError> {
+    /// Sends a request, and returns the answer.
+    ///
+    /// # Errors
+    /// The gateway does not answer, or refuses.
+    pub(super) fn ask(&self, request: &ControlRequest) -> Result<Value, ControlCallError> {
         // Requests are sent one at a time, because the gateway accepts few control connections.
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         GatewayControl::connect(&self.path)?.ask(request)

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use netvale_gateway::control::call::ControlCallError;
+use netvale_gateway::control::message::ControlRequest;
 use rustix::io::Errno;
 use serde::Serialize;
 
@@ -49,7 +50,7 @@ struct ExposedEntry {
 /// All exposed ports and sockets, sorted as the HTTP interface lists them: by local address, then by protocol.
 pub(super) struct ExposedPorts {
     control: Arc<GvControl>,
-    places: SshPlaces,
+    pub(super) places: SshPlaces,
     tunnels: AtomicUsize,
     entries: Mutex<BTreeMap<(String, String), ExposedEntry>>,
 }
@@ -130,8 +131,8 @@ impl ExposedPorts {
         let mut rules: Vec<String> = Vec::new();
         for place in &places {
             let rule = rule(protocol, *place, guest);
-            match self.control.publish(rule.clone()) {
-                Ok(()) => rules.push(rule),
+            match self.control.ask(&ControlRequest::Publish { rule: rule.clone() }) {
+                Ok(_) => rules.push(rule),
                 // If the host has no IPv6, the port is exposed by IPv4 only.
                 Err(ControlCallError::Refused(why)) if !rules.is_empty() && has_no_v6(&why) => {}
                 Err(why) => {
@@ -145,7 +146,9 @@ impl ExposedPorts {
     }
 
     fn unpublish(&self, rules: &[String]) -> Result<(), String> {
-        let done: Vec<_> = rules.iter().map(|rule| self.control.unpublish(rule.clone())).collect();
+        let end = |rule: &String| self.control.ask(&ControlRequest::Unpublish { rule: rule.clone() }).map(drop);
+        // After a failure, the remaining rules are ended, too.
+        let done: Vec<_> = rules.iter().map(end).collect();
         done.into_iter().collect::<Result<(), _>>().map_err(|why| why.to_string())
     }
 
@@ -158,13 +161,15 @@ impl ExposedPorts {
     }
 
     fn way(&self, remote: &str) -> Result<GuestWay, String> {
+        let failed = |why: &str| format!("failed to parse remote uri :{remote} : {why}");
         let missing = |scheme: &str| format!("remote protocol for unix forwarder is not implemented: {scheme}");
         if !remote.contains("://") {
             let is_colon_first = remote.split('/').next().is_some_and(|segment| segment.contains(':'));
-            return Err(if is_colon_first { no_uri(remote) } else { missing("") });
+            // Go's text for an address without a scheme.
+            let why = format!("parse {remote:?}: first path segment in URL cannot contain colon");
+            return Err(if is_colon_first { failed(&why) } else { missing("") });
         }
-        let parsed =
-            GvEndpoint::parse(remote).map_err(|why| format!("failed to parse remote uri :{remote} : {why}"))?;
+        let parsed = GvEndpoint::parse(remote).map_err(|why| failed(&why.to_string()))?;
         match parsed.scheme.as_str() {
             "tcp" => {
                 let guest = addresses::guest_place(&addresses::joined(&parsed.host, &parsed.port))?;
@@ -179,11 +184,6 @@ impl ExposedPorts {
             other => Err(missing(other)),
         }
     }
-}
-
-/// Returns Go's text for an address without a scheme.
-fn no_uri(remote: &str) -> String {
-    format!("failed to parse remote uri :{remote} : parse {remote:?}: first path segment in URL cannot contain colon")
 }
 
 /// Returns the gateway's rule for a published port.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rustix::net::Shutdown;
 
-use super::stream::GvStream;
+use super::stream::{self, GvStream};
 
 /// Size of buffers in bytes: the longest frame of either stream fits into a buffer.
 const BUFFER: usize = 128 << 10;
@@ -18,16 +18,13 @@ const MAX_FRAME: u32 = 65_550;
 pub(super) fn carry(before: &[u8], peer: impl Read, mut to_peer: impl Write + Send + 'static, switch: GvStream) {
     let switch = Arc::new(switch);
     let from_switch = Arc::clone(&switch);
-    let back = std::thread::Builder::new().name("frames".into()).spawn(move || {
+    let back = stream::begin("frames", move || {
         // An error means that the peer or the switch has closed its connection, so no more frames can follow.
         let _ = to_hyperkit(BufReader::with_capacity(BUFFER, &*from_switch), &mut to_peer);
         from_switch.shutdown(Shutdown::Both);
     });
-    match back {
-        Ok(_) => {
-            let _ = to_qemu(BufReader::with_capacity(BUFFER, before.chain(peer)), &*switch);
-        }
-        Err(why) => super::log::warning(format_args!("cannot start a thread for a guest: {why}")),
+    if back.is_some() {
+        let _ = to_qemu(BufReader::with_capacity(BUFFER, before.chain(peer)), &*switch);
     }
     switch.shutdown(Shutdown::Both);
 }

@@ -4,11 +4,12 @@
 
 use std::io::{self, Read, Write};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::net::Shutdown;
 
-use super::stream::{GvListener, GvStream};
+use super::stream::{self, GvListener, GvStream};
 
 /// Maximum length of a request's head in bytes.
 const MAX_HEAD: usize = 16 << 10;
@@ -48,16 +49,8 @@ pub(super) enum HttpReply {
     Taken(Box<dyn FnOnce(GvStream) + Send>),
 }
 
-/// The code that answers requests, which several threads may call at the same time.
-pub(super) trait HttpAnswers: Send + Sync {
-    fn answer(&self, request: HttpRequest) -> HttpReply;
-}
-
-impl<F: Fn(HttpRequest) -> HttpReply + Send + Sync> HttpAnswers for F {
-    fn answer(&self, request: HttpRequest) -> HttpReply {
-        self(request)
-    }
-}
+/// The function that answers requests, which several threads may call at the same time.
+pub(super) type HttpAnswers = Arc<dyn Fn(HttpRequest) -> HttpReply + Send + Sync>;
 
 /// Whether clients send a line of the PROXY protocol before the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,30 +65,12 @@ pub(super) enum HttpPreface {
 /// The thread cannot be started.
 pub(super) fn serve(
     listener: Arc<GvListener>,
-    answers: Arc<dyn HttpAnswers>,
+    answers: HttpAnswers,
     preface: HttpPreface,
-) -> io::Result<std::thread::JoinHandle<()>> {
+) -> io::Result<JoinHandle<()>> {
     let places = Arc::new(ClientPlaces::default());
-    std::thread::Builder::new().name("http-listen".into()).spawn(move || {
-        loop {
-            let place = ClientPlace::take(&places);
-            match listener.accept() {
-                Ok(stream) => begin(stream, Arc::clone(&answers), preface, place),
-                Err(rustix::io::Errno::INVAL | rustix::io::Errno::BADF) => return,
-                Err(why) => {
-                    super::log::warning(format_args!("cannot accept a connection: {why}"));
-                    std::thread::sleep(Duration::from_millis(100));
-                }
-            }
-        }
-    })
-}
-
-fn begin(stream: GvStream, answers: Arc<dyn HttpAnswers>, preface: HttpPreface, place: ClientPlace) {
-    let work = move || converse(stream, &*answers, preface, place);
-    if let Err(why) = std::thread::Builder::new().name("http".into()).spawn(work) {
-        super::log::warning(format_args!("cannot start a thread for a connection: {why}"));
-    }
+    let wait = move || ClientPlace::take(&places);
+    stream::serve(listener, "http", wait, move |stream, place| converse(stream, &answers, preface, place))
 }
 
 /// The number of connections that are being served, with a condition variable for threads that wait until one of the
@@ -126,12 +101,12 @@ impl Drop for ClientPlace {
     }
 }
 
-fn converse(stream: GvStream, answers: &dyn HttpAnswers, preface: HttpPreface, place: ClientPlace) {
+fn converse(stream: GvStream, answers: &HttpAnswers, preface: HttpPreface, place: ClientPlace) {
     let mut reader = RequestReader { stream: &stream, bytes: Vec::new(), until: Instant::now() + LIMIT };
     let (reply, is_head) = match reader.request(preface) {
         Ok(request) => {
             let is_head = request.method == "HEAD";
-            (answers.answer(request), is_head)
+            (answers(request), is_head)
         }
         Err(RequestError::Status(status)) => (HttpReply::Text(status, format!("{}\n", reason(status))), false),
         Err(RequestError::Gone) => return,

@@ -12,9 +12,9 @@ use netvale_control::types::{AttachParams, PortOptions, RingStats};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use super::place::GvPlace;
-use super::settings::{GvSettings, NetSettings};
+use super::settings::{GuestSocket, GvSettings, NetSettings};
 use super::stream::GvStream;
-use super::{GvFailure, kinds, log};
+use super::{GvFailure, kinds};
 use crate::own_daemon::OwnDaemon;
 
 /// The name of the switch.
@@ -49,8 +49,8 @@ impl GvNetwork {
     /// # Errors
     /// The daemon or the gateway cannot start; the log has its messages.
     pub(super) fn start(settings: &GvSettings, place: &GvPlace) -> Result<GvNetwork, GvFailure> {
-        let sockets = [&settings.qemu, &settings.bess, &settings.vfkit].into_iter().flatten();
-        let paths = sockets.filter(|endpoint| endpoint.scheme != "tcp").map(|endpoint| Path::new(&endpoint.path));
+        let endpoints = settings.guests.iter().map(|guest| &guest.endpoint);
+        let paths = endpoints.filter(|endpoint| endpoint.scheme != "tcp").map(|endpoint| Path::new(&endpoint.path));
         let folders: Vec<&Path> = paths.filter_map(Path::parent).collect();
         let daemon = OwnDaemon::start(place.folder(), &folders).map_err(GvFailure::step("virtual network"))?;
         let spawned = gateway(&settings.net, place).and_then(|mut command| command.spawn());
@@ -147,18 +147,11 @@ impl SwitchClient {
     /// # Errors
     /// The daemon refuses: e.g. a socket's path is in use.
     pub(super) fn attach_guests(&self, settings: &GvSettings) -> Result<(), GvFailure> {
-        if let Some(qemu) = &settings.qemu {
-            self.attach(&kinds::qemu_port(qemu), GUEST_PORT, &settings.net, Some(1))
-                .map_err(GvFailure::step("qemu listen error"))?;
-        }
-        if let Some(bess) = &settings.bess {
-            self.attach(&kinds::bess_port(bess), GUEST_PORT, &settings.net, Some(1))
-                .map_err(GvFailure::step("bess listen error"))?;
-        }
-        if let Some(vfkit) = &settings.vfkit {
-            let name = if settings.qemu.is_some() || settings.bess.is_some() { "vfkit" } else { GUEST_PORT };
-            self.attach(&kinds::vfkit_port(vfkit), name, &settings.net, None)
-                .map_err(GvFailure::step("vfkit listen error"))?;
+        for (number, GuestSocket { name, endpoint }) in settings.guests.iter().enumerate() {
+            let port = if number == 0 { GUEST_PORT } else { name };
+            let peers = (*name != "vfkit").then_some(1);
+            let attached = self.attach(&kinds::guest_port(endpoint), port, &settings.net, peers);
+            attached.map_err(GvFailure::step(format!("{name} listen error")))?;
         }
         Ok(())
     }
@@ -211,11 +204,6 @@ impl SwitchClient {
         let of_guests = table.into_iter().filter(|entry| entry.port != GATEWAY_PORT);
         Ok(of_guests.map(|entry| (entry.mac.to_string(), entry.port)).collect())
     }
-}
-
-/// Logs the command that shows the switch of the network's daemon.
-pub(super) fn tell(place: &GvPlace) {
-    log::info(format_args!("netvale --run-dir {} list shows the switch", place.folder().display()));
 }
 
 #[cfg(test)]

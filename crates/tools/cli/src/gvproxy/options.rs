@@ -5,10 +5,8 @@ use std::ffi::OsString;
 use std::fmt::Write;
 
 use super::GvFailure;
+use super::config::GvConfig;
 use super::kinds::CAPTURE_OPTION;
-
-/// Default of `-ssh-port`.
-const SSH_PORT: i64 = 2222;
 
 /// What the command line requests: the help, the version, or a network.
 #[derive(Debug)]
@@ -19,26 +17,13 @@ pub(super) enum GvAsked {
 }
 
 /// The options. Empty text and 0 mean that an option is not given.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct GvOptions {
     pub config: String,
-    pub listen: Vec<String>,
-    pub services: String,
-    pub qemu: String,
-    pub bess: String,
-    pub vfkit: String,
-    pub stdio: String,
-    pub vpnkit: String,
-    pub mtu: i64,
-    pub ssh_port: i64,
-    /// Whether `-ssh-port` is given.
-    pub has_ssh_port: bool,
-    pub ec2: bool,
+    /// The options that override a key of the file of `-config`.
+    pub keys: GvConfig,
+    pub ssh_port: Option<i64>,
     pub forwards: SshForwardOptions,
-    pub notification: String,
-    pub pid_file: String,
-    pub log_file: String,
-    pub pcap: String,
     pub debug: bool,
     version: bool,
 }
@@ -50,33 +35,6 @@ pub(super) struct SshForwardOptions {
     pub dest: Vec<String>,
     pub user: Vec<String>,
     pub identity: Vec<String>,
-}
-
-impl Default for GvOptions {
-    fn default() -> GvOptions {
-        let text = String::new;
-        GvOptions {
-            config: text(),
-            listen: Vec::new(),
-            services: text(),
-            qemu: text(),
-            bess: text(),
-            vfkit: text(),
-            stdio: text(),
-            vpnkit: text(),
-            mtu: 0,
-            ssh_port: SSH_PORT,
-            has_ssh_port: false,
-            ec2: false,
-            forwards: SshForwardOptions::default(),
-            notification: text(),
-            pid_file: text(),
-            log_file: text(),
-            pcap: text(),
-            debug: false,
-            version: false,
-        }
-    }
 }
 
 /// The kind of value that an option takes, and the field in which the value is stored.
@@ -102,31 +60,34 @@ use GvOptionRole::{Flag, List, Number, Text};
 const OPTIONS: &[GvOption] = &[
     option("config", Text(|o| &mut o.config), "YAML file with the settings; options override it"),
     option("debug", Flag(|o| &mut o.debug), "log more"),
-    option("ec2-metadata-access", Flag(|o| &mut o.ec2), "guests may reach 169.254.0.0/16"),
+    option("ec2-metadata-access", Flag(|o| &mut o.keys.ec2_metadata_access), "guests may reach 169.254.0.0/16"),
     option("forward-dest", List(|o| &mut o.forwards.dest), "socket in the guest to which -forward-sock leads"),
     option("forward-identity", List(|o| &mut o.forwards.identity), "SSH key for -forward-sock"),
     option("forward-sock", List(|o| &mut o.forwards.sock), "socket that leads to one in the guest, over SSH"),
     option("forward-user", List(|o| &mut o.forwards.user), "SSH user for -forward-sock"),
-    option("listen", List(|o| &mut o.listen), "where the HTTP interface and /connect listen"),
-    option("listen-bess", Text(|o| &mut o.bess), "socket for User-Mode Linux: unixpacket://"),
-    option("listen-qemu", Text(|o| &mut o.qemu), "unix:// or tcp:// socket for QEMU"),
-    option("listen-stdio", Text(|o| &mut o.stdio), "take frames on standard input and output"),
-    option("listen-vfkit", Text(|o| &mut o.vfkit), "socket for vfkit, krunkit and libkrun: unixgram://"),
-    option("listen-vpnkit", Text(|o| &mut o.vpnkit), "not available: Hyperkit runs on macOS only"),
-    option("log-file", Text(|o| &mut o.log_file), "write messages to this file"),
-    option("mtu", Number(|o, number| o.mtu = number), "MTU of the network (default 1500)"),
-    option("notification", Text(|o| &mut o.notification), "unix:// socket that is told of guests"),
-    option(CAPTURE_OPTION, Text(|o| &mut o.pcap), "not available: use netvale dump"),
-    option("pid-file", Text(|o| &mut o.pid_file), "write the process ID to this file"),
-    option("services", Text(|o| &mut o.services), "where the HTTP interface listens, without /connect"),
-    option("ssh-port", Number(put_ssh_port), "port of the host that leads to the guest's SSH; -1: none (default 2222)"),
+    option("listen", List(|o| &mut o.keys.listen), "where the HTTP interface and /connect listen"),
+    option("listen-bess", Text(|o| &mut o.keys.interfaces.bess), "socket for User-Mode Linux: unixpacket://"),
+    option("listen-qemu", Text(|o| &mut o.keys.interfaces.qemu), "unix:// or tcp:// socket for QEMU"),
+    option("listen-stdio", Text(|o| &mut o.keys.interfaces.stdio), "take frames on standard input and output"),
+    option(
+        "listen-vfkit",
+        Text(|o| &mut o.keys.interfaces.vfkit),
+        "socket for vfkit, krunkit and libkrun: unixgram://",
+    ),
+    option("listen-vpnkit", Text(|o| &mut o.keys.interfaces.vpnkit), "not available: Hyperkit runs on macOS only"),
+    option("log-file", Text(|o| &mut o.keys.log_file), "write messages to this file"),
+    option("mtu", Number(|o, number| o.keys.stack.mtu = number), "MTU of the network (default 1500)"),
+    option("notification", Text(|o| &mut o.keys.notification), "unix:// socket that is told of guests"),
+    option(CAPTURE_OPTION, Text(|o| &mut o.keys.stack.capture_file), "not available: use netvale dump"),
+    option("pid-file", Text(|o| &mut o.keys.pid_file), "write the process ID to this file"),
+    option("services", Text(|o| &mut o.keys.services), "where the HTTP interface listens, without /connect"),
+    option(
+        "ssh-port",
+        Number(|o, number| o.ssh_port = Some(number)),
+        "port of the host that leads to the guest's SSH; -1: none (default 2222)",
+    ),
     option("version", Flag(|o| &mut o.version), "print the version"),
 ];
-
-fn put_ssh_port(options: &mut GvOptions, number: i64) {
-    options.ssh_port = number;
-    options.has_ssh_port = true;
-}
 
 /// Parses the command line `words`, without the program's name.
 ///
@@ -245,12 +206,13 @@ mod tests {
             "/p",
         ])
         .unwrap();
-        assert_eq!((podman.mtu, podman.ssh_port, podman.has_ssh_port), (1500, 38011, true));
+        assert_eq!((podman.keys.stack.mtu, podman.ssh_port), (1500, Some(38011)));
         assert_eq!(podman.forwards.user, ["core", "root"]);
         let vfkit = of(&["-debug", "--listen=unix:///a", "--listen-vfkit", "unixgram:///tmp/v.sock"]).unwrap();
-        assert!(vfkit.debug && vfkit.listen == ["unix:///a"] && vfkit.vfkit == "unixgram:///tmp/v.sock");
-        assert_eq!(of(&["-debug=false", "-ssh-port=-1"]).map(|o| (o.debug, o.ssh_port)), Ok((false, -1)));
-        assert_eq!(of(&["-mtu", "9", "rest", "-debug"]).map(|o| (o.mtu, o.debug)), Ok((9, false)));
+        assert!(vfkit.debug && vfkit.keys.listen == ["unix:///a"]);
+        assert_eq!(vfkit.keys.interfaces.vfkit, "unixgram:///tmp/v.sock");
+        assert_eq!(of(&["-debug=false", "-ssh-port=-1"]).map(|o| (o.debug, o.ssh_port)), Ok((false, Some(-1))));
+        assert_eq!(of(&["-mtu", "9", "rest", "-debug"]).map(|o| (o.keys.stack.mtu, o.debug)), Ok((9, false)));
         assert_eq!(of(&[]), Ok(GvOptions::default()));
         assert_eq!(of(&["-version"]), Err("Version".to_owned()));
         assert_eq!(of(&["--help"]), Err("Help".to_owned()));

@@ -4,18 +4,14 @@ use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
-use rustix::io::Errno;
 use rustix::net::Shutdown;
 
 use super::log;
-use super::stream::{GvListener, GvStream};
+use super::stream::{self, GvListener, GvStream};
 
 /// Number of bytes that are carried at a time.
 const PIECE: usize = 64 << 10;
-/// Pause before the next connection is accepted, after the kernel lacked resources to accept one.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// Connects to guests through the gateway.
 #[derive(Clone, Debug)]
@@ -44,31 +40,11 @@ pub(super) type GuestWay = Box<dyn Fn() -> io::Result<GvStream> + Send + Sync>;
 /// # Errors
 /// The thread cannot be started.
 pub(super) fn serve(listener: &Arc<GvListener>, way: GuestWay) -> io::Result<()> {
-    let listener = Arc::clone(listener);
-    let way = Arc::new(way);
-    let accept = move || {
-        loop {
-            match listener.accept() {
-                Ok(stream) => begin(stream, Arc::clone(&way)),
-                Err(Errno::INVAL | Errno::BADF) => return,
-                Err(why) => {
-                    log::warning(format_args!("cannot accept a connection: {why}"));
-                    std::thread::sleep(PAUSE);
-                }
-            }
-        }
-    };
-    std::thread::Builder::new().name("relay-listen".into()).spawn(accept).map(drop)
-}
-
-fn begin(client: GvStream, way: Arc<GuestWay>) {
-    let work = move || match way() {
+    let work = move |client: GvStream, ()| match way() {
         Ok(guest) => relay(client, guest),
         Err(why) => log::error(format_args!("cannot dial: {why}")),
     };
-    if let Err(why) = std::thread::Builder::new().name("relay".into()).spawn(work) {
-        log::warning(format_args!("cannot start a thread for a connection: {why}"));
-    }
+    stream::serve(Arc::clone(listener), "relay", || (), work).map(drop)
 }
 
 /// Carries bytes both ways until both directions have ended.
@@ -77,15 +53,10 @@ pub(super) fn relay(one: GvStream, other: GvStream) {
     let other = Arc::new(other);
     let from = Arc::clone(&other);
     let to = Arc::clone(&one);
-    let back = std::thread::Builder::new().name("relay".into()).spawn(move || carry(&from, &to));
-    match back {
-        Ok(back) => {
-            carry(&one, &other);
-            // The function returns only when the other direction has ended, too.
-            let _ = back.join();
-        }
-        Err(why) => log::warning(format_args!("cannot start a thread for a connection: {why}")),
-    }
+    let Some(back) = stream::begin("relay", move || carry(&from, &to)) else { return };
+    carry(&one, &other);
+    // The function returns only when the other direction has ended, too.
+    let _ = back.join();
 }
 
 /// Carries bytes from `from` to `to`. After the last byte, ends the sending direction of `to`.

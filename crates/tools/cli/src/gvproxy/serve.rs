@@ -5,14 +5,15 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
+use netvale_gateway::control::message::ControlRequest;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::api::{ApiAudience, GvApi};
 use super::control::GvControl;
 use super::endpoint::GvEndpoint;
 use super::exposed::ExposedPorts;
-use super::http::{self, HttpPreface, HttpRequest};
-use super::network::{self, GvNetwork, SwitchClient};
+use super::http::{self, HttpPreface};
+use super::network::{GvNetwork, SwitchClient};
 use super::place::GvPlace;
 use super::relay::GuestDialer;
 use super::settings::GvSettings;
@@ -33,7 +34,7 @@ pub(super) fn run(settings: &GvSettings) -> Result<(), GvFailure> {
     let guests_api = Arc::new(GvListener::at_path(&place.api())?);
     let network = GvNetwork::start(settings, &place)?;
     watch_fd("gateway", network.gateway_end()?, over.clone(), "the gateway has ended")?;
-    network::tell(&place);
+    log::info(format_args!("netvale --run-dir {} list shows the switch", place.folder().display()));
     let mut running = RunningNetwork { listeners: vec![], api: Arc::new(api(settings, &place)), place: &place };
     let done = running.begin(settings, guests_api, &notifier, over).and_then(|()| {
         notifier.send("ready");
@@ -105,7 +106,7 @@ impl RunningNetwork<'_> {
             log::info(format_args!("enabling services API. Listening {}", endpoint.text));
             self.listen(endpoint, ApiAudience::Services)?;
         }
-        self.serve(guests_api, ApiAudience::Guests, HttpPreface::ProxyLine)?;
+        self.serve(guests_api, ApiAudience::Guests)?;
         let watched = watch::begin(self.api.switch.clone(), notifier.clone(), single_ports(settings), over.clone());
         watched.and_then(|()| self.api.switch.attach_guests(settings)).inspect_err(|_| {
             notifier.send("hypervisor_error");
@@ -120,7 +121,8 @@ impl RunningNetwork<'_> {
     /// Adds the DNS zones and exposes the ports that the settings list.
     fn fill(&self, settings: &GvSettings) -> Result<(), GvFailure> {
         for zone in &settings.zones {
-            self.api.control.set_names(zone.for_gateway()).map_err(GvFailure::step("cannot add network services"))?;
+            let request = ControlRequest::SetNames { zone: zone.for_gateway() };
+            self.api.control.ask(&request).map_err(GvFailure::step("cannot add network services"))?;
         }
         for port in &settings.ports {
             let exposed = self.api.exposed.expose(port.protocol, &port.local, &port.remote);
@@ -131,27 +133,21 @@ impl RunningNetwork<'_> {
 
     fn listen(&mut self, endpoint: &GvEndpoint, audience: ApiAudience) -> Result<(), GvFailure> {
         let listener = GvListener::listen(endpoint).map_err(GvFailure::step("cannot listen"))?;
-        self.serve(Arc::new(listener), audience, HttpPreface::None)
+        self.serve(Arc::new(listener), audience)
     }
 
-    fn serve(
-        &mut self,
-        listener: Arc<GvListener>,
-        audience: ApiAudience,
-        preface: HttpPreface,
-    ) -> Result<(), GvFailure> {
+    fn serve(&mut self, listener: Arc<GvListener>, audience: ApiAudience) -> Result<(), GvFailure> {
         let api = Arc::clone(&self.api);
-        let answers = move |request: HttpRequest| api.answer(request, audience);
+        let answers = move |request| api.answer(request, audience);
+        // The gateway begins each connection from its port 80 with the guest's address.
+        let preface = if audience == ApiAudience::Guests { HttpPreface::ProxyLine } else { HttpPreface::None };
         self.listeners.push(Arc::clone(&listener));
-        let started = http::serve(listener, Arc::new(answers), preface);
-        started.map(drop).map_err(GvFailure::step("cannot start a thread"))
+        http::serve(listener, Arc::new(answers), preface).map(drop).map_err(GvFailure::step("cannot start a thread"))
     }
 
     fn forward(&mut self, settings: &GvSettings) -> Result<(), GvFailure> {
-        let folder = self.place.folder().to_owned();
-        let places = SshPlaces { folder, dialer: self.api.dialer.clone() };
         for (number, tunnel) in settings.tunnels.iter().enumerate() {
-            self.listeners.push(forwards::begin(tunnel, number, &places)?);
+            self.listeners.push(forwards::begin(tunnel, number, &self.api.exposed.places)?);
         }
         Ok(())
     }
@@ -166,8 +162,7 @@ impl RunningNetwork<'_> {
 /// Returns the names of the ports whose guest ends the network when it leaves, since gvproxy accepts only one guest on
 /// such a port and exits when the guest leaves.
 fn single_ports(settings: &GvSettings) -> Vec<String> {
-    let has_guest = settings.qemu.is_some() || settings.bess.is_some() || settings.vfkit.is_some();
-    if has_guest { vec!["vm".to_owned(), "vfkit".to_owned()] } else { Vec::new() }
+    if settings.guests.is_empty() { Vec::new() } else { vec!["vm".to_owned(), "vfkit".to_owned()] }
 }
 
 /// Carries frames between standard input and output and the switch. The network ends when standard input ends.

@@ -24,6 +24,8 @@ const GUEST: &str = "192.168.127.2";
 const GATEWAY_MAC: &str = "5a:94:ef:e4:0c:dd";
 const SUBNET: &str = "192.168.127.0/24";
 const MTU: i64 = 1500;
+/// Default of `-ssh-port`.
+const SSH_PORT: i64 = 2222;
 
 /// How frames are framed on a connection that a client opened through `/connect`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,9 +51,7 @@ pub(super) struct StartingPort {
 pub(super) struct GvSettings {
     pub listen: Vec<GvEndpoint>,
     pub services: Option<GvEndpoint>,
-    pub qemu: Option<GvEndpoint>,
-    pub bess: Option<GvEndpoint>,
-    pub vfkit: Option<GvEndpoint>,
+    pub guests: Vec<GuestSocket>,
     pub has_stdio: bool,
     pub framing: ConnectFraming,
     pub net: NetSettings,
@@ -60,6 +60,14 @@ pub(super) struct GvSettings {
     pub tunnels: Vec<SshForward>,
     pub notification: Option<PathBuf>,
     pub pid_file: Option<PathBuf>,
+}
+
+/// A socket for guests, at which the switch listens.
+#[derive(Clone, Debug)]
+pub(super) struct GuestSocket {
+    /// The key in the file of `--config`: `qemu`, `bess` or `vfkit`.
+    pub name: &'static str,
+    pub endpoint: GvEndpoint,
 }
 
 /// The settings of the gateway.
@@ -85,11 +93,11 @@ pub(super) fn settle(given: &GvOptions) -> Result<GvSettings, GvFailure> {
     let mut config = if has_file { config::read(Path::new(&given.config))? } else { GvConfig::default() };
     override_by(&mut config, given);
     begin_log(&mut config)?;
-    if has_file && given.has_ssh_port {
+    if has_file && given.ssh_port.is_some() {
         log::warning("-ssh-port has no effect with -config: add the port to stack.forwards in the file");
     }
     let net = net_settings(&config.stack, config.ec2_metadata_access, !has_file)?;
-    let interfaces = GuestSockets::of(&config.interfaces)?;
+    let guests = guest_sockets(&config.interfaces)?;
     if !has_file {
         default_network(&mut config.stack, &net, given)?;
     }
@@ -97,50 +105,49 @@ pub(super) fn settle(given: &GvOptions) -> Result<GvSettings, GvFailure> {
     Ok(GvSettings {
         listen: config.listen.iter().map(|text| GvEndpoint::parse(text)).collect::<Result<_, _>>()?,
         services: parsed(&config.services)?,
-        framing: interfaces.framing(),
-        qemu: interfaces.qemu,
-        bess: interfaces.bess,
-        vfkit: interfaces.vfkit,
+        framing: connect_framing(&guests),
+        guests,
         has_stdio: !config.interfaces.stdio.is_empty(),
         net,
         zones: config.stack.dns,
         ports: config.stack.forwards.into_iter().map(|(local, remote)| starting_port(local, remote)).collect(),
         tunnels: config.forwards,
-        notification: notification_path(&config.notification, !given.notification.is_empty())?,
+        notification: notification_path(&config.notification, !given.keys.notification.is_empty())?,
         pid_file: Some(config.pid_file).filter(|path| !path.is_empty()).map(PathBuf::from),
     })
 }
 
 fn override_by(config: &mut GvConfig, given: &GvOptions) {
+    let keys = &given.keys;
     let texts = [
-        (&mut config.interfaces.qemu, &given.qemu),
-        (&mut config.interfaces.bess, &given.bess),
-        (&mut config.interfaces.vfkit, &given.vfkit),
-        (&mut config.interfaces.vpnkit, &given.vpnkit),
-        (&mut config.interfaces.stdio, &given.stdio),
-        (&mut config.pid_file, &given.pid_file),
-        (&mut config.log_file, &given.log_file),
-        (&mut config.services, &given.services),
-        (&mut config.notification, &given.notification),
+        (&mut config.interfaces.qemu, &keys.interfaces.qemu),
+        (&mut config.interfaces.bess, &keys.interfaces.bess),
+        (&mut config.interfaces.vfkit, &keys.interfaces.vfkit),
+        (&mut config.interfaces.vpnkit, &keys.interfaces.vpnkit),
+        (&mut config.interfaces.stdio, &keys.interfaces.stdio),
+        (&mut config.pid_file, &keys.pid_file),
+        (&mut config.log_file, &keys.log_file),
+        (&mut config.services, &keys.services),
+        (&mut config.notification, &keys.notification),
     ];
     for (place, text) in texts {
         if !text.is_empty() {
             place.clone_from(text);
         }
     }
-    if !given.listen.is_empty() {
-        config.listen.clone_from(&given.listen);
+    if !keys.listen.is_empty() {
+        config.listen.clone_from(&keys.listen);
     }
     if given.debug {
         config.log_level = "debug".to_owned();
     }
-    if given.mtu != 0 {
-        config.stack.mtu = given.mtu;
+    if keys.stack.mtu != 0 {
+        config.stack.mtu = keys.stack.mtu;
     }
-    if !given.pcap.is_empty() && given.config.is_empty() {
-        config.stack.capture_file.clone_from(&given.pcap);
+    if !keys.stack.capture_file.is_empty() && given.config.is_empty() {
+        config.stack.capture_file.clone_from(&keys.stack.capture_file);
     }
-    config.ec2_metadata_access |= given.ec2 || config.stack.ec2_metadata_access;
+    config.ec2_metadata_access |= keys.ec2_metadata_access || config.stack.ec2_metadata_access;
 }
 
 fn begin_log(config: &mut GvConfig) -> Result<(), GvFailure> {
@@ -245,13 +252,14 @@ fn host_search() -> Vec<String> {
 
 /// Adds the DNS zones and the exposed SSH port that a network has only if there is no configuration file.
 fn default_network(stack: &mut StackConfig, net: &NetSettings, given: &GvOptions) -> Result<(), GvFailure> {
-    if given.ssh_port != -1 && !(1024..=65535).contains(&given.ssh_port) {
+    let ssh_port = given.ssh_port.unwrap_or(SSH_PORT);
+    if ssh_port != -1 && !(1024..=65535).contains(&ssh_port) {
         return Err(GvFailure("ssh-port value must be between 1024 and 65535".to_owned()));
     }
     let zone = |name| GvZone::usual(name, IpAddr::V4(net.gateway.address), IpAddr::V4(net.host));
     stack.dns = ["containers.internal.", "docker.internal."].map(zone).into();
-    if given.ssh_port != -1 {
-        stack.forwards.insert(format!("127.0.0.1:{}", given.ssh_port), SSH_PLACE.to_owned());
+    if ssh_port != -1 {
+        stack.forwards.insert(format!("127.0.0.1:{ssh_port}"), SSH_PLACE.to_owned());
     }
     Ok(())
 }
@@ -300,39 +308,31 @@ fn parsed(text: &str) -> Result<Option<GvEndpoint>, GvFailure> {
     if text.is_empty() { Ok(None) } else { GvEndpoint::parse(text).map(Some) }
 }
 
-/// The parsed addresses of guests' sockets.
-struct GuestSockets {
-    qemu: Option<GvEndpoint>,
-    bess: Option<GvEndpoint>,
-    vfkit: Option<GvEndpoint>,
+fn guest_sockets(config: &InterfacesConfig) -> Result<Vec<GuestSocket>, GvFailure> {
+    if !config.vpnkit.is_empty() {
+        let what = "-listen-vpnkit is not available: Hyperkit, which uses it, runs on macOS only";
+        return Err(GvFailure(what.to_owned()));
+    }
+    if !config.qemu.is_empty() && !config.bess.is_empty() {
+        return Err(GvFailure("cannot use qemu and bess protocol at the same time".to_owned()));
+    }
+    let sockets = [
+        guest_socket("qemu", &config.qemu, &["unix", "tcp"])?,
+        guest_socket("bess", &config.bess, &["unixpacket"])?,
+        guest_socket("vfkit", &config.vfkit, &[kinds::VFKIT_SCHEME])?,
+    ];
+    Ok(sockets.into_iter().flatten().collect())
 }
 
-impl GuestSockets {
-    fn of(config: &InterfacesConfig) -> Result<GuestSockets, GvFailure> {
-        if !config.vpnkit.is_empty() {
-            let what = "-listen-vpnkit is not available: Hyperkit, which uses it, runs on macOS only";
-            return Err(GvFailure(what.to_owned()));
-        }
-        if !config.qemu.is_empty() && !config.bess.is_empty() {
-            return Err(GvFailure("cannot use qemu and bess protocol at the same time".to_owned()));
-        }
-        Ok(GuestSockets {
-            qemu: interface("qemu", &config.qemu, &["unix", "tcp"])?,
-            bess: interface("bess", &config.bess, &["unixpacket"])?,
-            vfkit: interface("vfkit", &config.vfkit, &[kinds::VFKIT_SCHEME])?,
-        })
-    }
-
-    fn framing(&self) -> ConnectFraming {
-        match self {
-            GuestSockets { bess: None, vfkit: None, qemu: None } => ConnectFraming::Hyperkit,
-            GuestSockets { bess: None, vfkit: None, .. } => ConnectFraming::Qemu,
-            _ => ConnectFraming::Messages,
-        }
+fn connect_framing(guests: &[GuestSocket]) -> ConnectFraming {
+    match guests {
+        [] => ConnectFraming::Hyperkit,
+        [only] if only.name == "qemu" => ConnectFraming::Qemu,
+        _ => ConnectFraming::Messages,
     }
 }
 
-fn interface(name: &str, text: &str, schemes: &[&str]) -> Result<Option<GvEndpoint>, GvFailure> {
+fn guest_socket(name: &'static str, text: &str, schemes: &[&str]) -> Result<Option<GuestSocket>, GvFailure> {
     let Some(endpoint) = parsed(text)? else { return Ok(None) };
     if !schemes.contains(&endpoint.scheme.as_str()) {
         let schemes = schemes.join(":// or ");
@@ -341,7 +341,7 @@ fn interface(name: &str, text: &str, schemes: &[&str]) -> Result<Option<GvEndpoi
     if endpoint.scheme != "tcp" && Path::new(&endpoint.path).exists() {
         return Err(GvFailure(format!("{:?} already exists", endpoint.path)));
     }
-    Ok(Some(endpoint))
+    Ok(Some(GuestSocket { name, endpoint }))
 }
 
 #[cfg(test)]

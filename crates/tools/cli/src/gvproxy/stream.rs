@@ -6,6 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -13,7 +15,10 @@ use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{SendFlags, Shutdown, SocketFlags};
 
 use super::endpoint::GvEndpoint;
-use super::{GvFailure, addresses};
+use super::{GvFailure, addresses, log};
+
+/// Pause before the next connection is accepted, after the kernel lacked resources to accept one.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// A connected stream socket: a UNIX or a TCP socket.
 #[derive(Debug)]
@@ -70,6 +75,43 @@ impl Write for &GvStream {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// Starts a thread for a connection. If it cannot be started, logs the reason and returns `None`.
+pub(super) fn begin(name: &str, work: impl FnOnce() + Send + 'static) -> Option<JoinHandle<()>> {
+    let started = std::thread::Builder::new().name(name.to_owned()).spawn(work);
+    started.inspect_err(|why| log::warning(format_args!("cannot start a thread for a connection: {why}"))).ok()
+}
+
+/// Accepts connections in a thread of its own until the listener is closed. Calls `ready` before each wait for a
+/// connection. Passes the connection and the result of `ready` to `work`, in a thread per connection.
+///
+/// # Errors
+/// The accepting thread cannot be started.
+pub(super) fn serve<T: Send + 'static>(
+    listener: Arc<GvListener>,
+    name: &'static str,
+    ready: impl Fn() -> T + Send + 'static,
+    work: impl Fn(GvStream, T) + Send + Sync + 'static,
+) -> io::Result<JoinHandle<()>> {
+    let work = Arc::new(work);
+    let accept = move || {
+        loop {
+            let token = ready();
+            match listener.accept() {
+                Ok(stream) => {
+                    let work = Arc::clone(&work);
+                    begin(name, move || work(stream, token));
+                }
+                Err(Errno::INVAL | Errno::BADF) => return,
+                Err(why) => {
+                    log::warning(format_args!("cannot accept a connection: {why}"));
+                    std::thread::sleep(PAUSE);
+                }
+            }
+        }
+    };
+    std::thread::Builder::new().name(format!("{name}-listen")).spawn(accept)
 }
 
 /// A listening socket. [`GvListener::close`] removes the file of a UNIX socket.

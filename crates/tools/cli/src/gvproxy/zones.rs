@@ -92,21 +92,17 @@ fn address(object: &JsonObject, field: &str) -> Result<Option<IpAddr>, String> {
 /// replaces it, and the records of the previous zone are appended to the records of `new`.
 pub(super) fn merged(zones: &[GvZone], mut new: GvZone) -> (Vec<GvZone>, usize) {
     let mut zones = zones.to_vec();
-    match zones.iter().position(|zone| zone.name == new.name) {
-        Some(at) => {
-            let known = zones.get_mut(at).map(std::mem::take).unwrap_or_default();
-            if let Some(records) = known.records {
+    let at = zones.iter().position(|zone| zone.name == new.name).unwrap_or(zones.len());
+    match zones.get_mut(at) {
+        Some(zone) => {
+            if let Some(records) = zone.records.take() {
                 new.records.get_or_insert_default().extend(records);
             }
-            zones.iter_mut().skip(at).take(1).for_each(|zone| *zone = std::mem::take(&mut new));
-            (zones, at)
+            *zone = new;
         }
-        None => {
-            zones.push(new);
-            let at = zones.len() - 1;
-            (zones, at)
-        }
+        None => zones.push(new),
     }
+    (zones, at)
 }
 
 #[cfg(test)]

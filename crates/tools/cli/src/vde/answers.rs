@@ -84,12 +84,6 @@ impl VdeAnswer {
     }
 }
 
-impl From<Result<(), VdeError>> for VdeAnswer {
-    fn from(done: Result<(), VdeError>) -> VdeAnswer {
-        VdeAnswer::Done(done)
-    }
-}
-
 fn last_line(done: Result<(), VdeError>) -> String {
     let (number, words) = done.err().map_or((0, "Success"), VdeError::parts);
     format!("1{number:03} {words}\n")
@@ -103,9 +97,9 @@ mod tests {
     /// line with a dot ends the data.
     #[test]
     fn answers_are_those_of_vde() {
-        assert_eq!(VdeAnswer::from(Ok(())).lines(), "1000 Success\n");
-        assert_eq!(VdeAnswer::from(Err(VdeError::Exists)).lines(), "1017 File exists\n");
-        assert_eq!(VdeAnswer::from(Err(VdeError::NotFound)).lines(), "1006 No such device or address\n");
+        assert_eq!(VdeAnswer::Done(Ok(())).lines(), "1000 Success\n");
+        assert_eq!(VdeAnswer::Done(Err(VdeError::Exists)).lines(), "1017 File exists\n");
+        assert_eq!(VdeAnswer::Done(Err(VdeError::NotFound)).lines(), "1006 No such device or address\n");
         let told = VdeAnswer::told(Ok("VLAN 0000\n".to_owned()));
         assert_eq!(told.lines(), "0000 DATA END WITH '.'\nVLAN 0000\n.\n1000 Success\n");
         let none = VdeAnswer::told(Err(VdeError::Invalid));

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 
 use super::answers::{VdeAnswer, VdeError};
 use super::console::VdeConsole;
@@ -17,6 +16,7 @@ use super::place::SwitchPlace;
 use super::sessions::{ManagementSession, SessionEnd, StdinSession};
 use super::{VdeFailure, background, commands, say};
 use crate::own_daemon::OwnDaemon;
+use crate::signals;
 
 /// Maximum number of concurrent connections to the management socket.
 const MOST_SESSIONS: usize = 64;
@@ -26,7 +26,8 @@ pub(super) fn run(options: &VdeOptions) -> Result<(), VdeFailure> {
     if options.daemon {
         background::enter();
     }
-    let signals = ConsoleSignals::new()?;
+    let (is_over, woken) = signals::stop_or_child()?;
+    let signals = ConsoleSignals { woken, is_over };
     let place = SwitchPlace::make(options)?;
     let done = in_place(options, &place, &signals);
     place.remove();
@@ -92,23 +93,6 @@ struct ConsoleSignals {
 }
 
 impl ConsoleSignals {
-    fn new() -> Result<ConsoleSignals, VdeFailure> {
-        let failed = || VdeFailure::step("cannot wait for signals");
-        let (woken, ends) = UnixStream::pair().map_err(failed())?;
-        woken.set_nonblocking(true).map_err(failed())?;
-        let is_over = Arc::new(AtomicBool::new(false));
-        for signal in [SIGTERM, SIGINT, SIGHUP] {
-            // The flag is registered before the pipe, so that the flag is already set when the pipe wakes the event
-            // loop.
-            signal_hook::flag::register(signal, Arc::clone(&is_over)).map_err(failed())?;
-        }
-        for signal in [SIGTERM, SIGINT, SIGHUP, SIGCHLD] {
-            let end = ends.try_clone().map_err(failed())?;
-            signal_hook::low_level::pipe::register(signal, end).map_err(failed())?;
-        }
-        Ok(ConsoleSignals { woken, is_over })
-    }
-
     fn clear(&self) {
         let mut bytes = [0; 64];
         // The socket is non-blocking, so a read that fails means that the socket is empty.

@@ -110,7 +110,7 @@ impl VlanTable {
     }
 
     fn vlan(&self, number: i32) -> Result<u16, VdeError> {
-        let number = vlan_number(number)?;
+        let number = u16::try_from(number).ok().filter(|_| NUMBERS.contains(&number)).ok_or(VdeError::Invalid)?;
         if self.vlans.contains(&number) { Ok(number) } else { Err(VdeError::NotFound) }
     }
 
@@ -251,10 +251,6 @@ impl VlanTable {
     fn unused(&self) -> u16 {
         (1..VLAN_0).rev().find(|vlan| !self.vlans.contains(vlan)).unwrap_or(VLAN_0)
     }
-}
-
-fn vlan_number(number: i32) -> Result<u16, VdeError> {
-    u16::try_from(number).ok().filter(|_| NUMBERS.contains(&number)).ok_or(VdeError::Invalid)
 }
 
 /// Returns the netvale switch's number for a VLAN of VDE.

@@ -23,18 +23,18 @@ pub(super) fn none_of(columns: &str) -> VdeAnswer {
 }
 
 /// `help`: lists the commands whose paths start with `beginning`.
-pub(super) fn help(_: &mut VdeConsole, beginning: &str) -> VdeAnswer {
+pub(super) fn help(_: &mut VdeConsole, beginning: &str) -> Result<String, VdeError> {
     let heads = ["COMMAND PATH       SYNTAX          HELP\n", "------------       --------------  ------------\n"];
     let mut text = heads.concat();
     for row in ROWS.iter().filter(|row| row.path.starts_with(beginning)) {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{:<18} {:<15} {}", row.path, row.syntax, row.help);
     }
-    VdeAnswer::told(Ok(text))
+    Ok(text)
 }
 
 /// `showinfo`: prints version, process, management socket and run directory.
-pub(super) fn show_all(console: &mut VdeConsole, _: &str) -> VdeAnswer {
+pub(super) fn show_all(console: &mut VdeConsole, _: &str) -> Result<String, VdeError> {
     let facts = &console.facts;
     let uptime = facts.begun.elapsed().as_secs();
     let pid = std::process::id();
@@ -43,21 +43,21 @@ pub(super) fn show_all(console: &mut VdeConsole, _: &str) -> VdeAnswer {
         let _ = writeln!(text, "mgmt {} perm 0{mode:03o}", path.display());
     }
     let _ = writeln!(text, "netvale --run-dir {} list", facts.run_dir.display());
-    VdeAnswer::told(Ok(text))
+    Ok(text)
 }
 
 /// `ds/showinfo`: prints folder and mode of the control socket.
-pub(super) fn show_sockets(console: &mut VdeConsole, _: &str) -> VdeAnswer {
+pub(super) fn show_sockets(console: &mut VdeConsole, _: &str) -> Result<String, VdeError> {
     let facts = &console.facts;
-    VdeAnswer::told(Ok(format!("ctl dir {}\nstd mode 0{:03o}\n", facts.folder.display(), facts.mode)))
+    Ok(format!("ctl dir {}\nstd mode 0{:03o}\n", facts.folder.display(), facts.mode))
 }
 
 /// `load`: runs the commands in a file.
 pub(super) fn load(console: &mut VdeConsole, path: &str) -> VdeAnswer {
     if console.loading >= MOST_LOADING {
-        return Err(VdeError::Loop).into();
+        return VdeAnswer::Done(Err(VdeError::Loop));
     }
-    let Some(file) = read(Path::new(path)) else { return Err(VdeError::NoFile).into() };
+    let Some(file) = read(Path::new(path)) else { return VdeAnswer::Done(Err(VdeError::NoFile)) };
     console.loading += 1;
     let mut text = String::new();
     let mut ends = None;

@@ -3,26 +3,23 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::super::answers::{VdeAnswer, VdeError};
+use super::super::answers::VdeError;
 use super::super::console::VdeConsole;
 use super::super::options::MOST_PORTS;
 use super::super::switch::{PortCounts, ShownPeer, ShownPort};
 use super::super::words::{number, number_and_word, two_numbers};
 
 /// `port/showinfo`: prints the maximum number of ports, and whether the switch is a hub.
-pub(super) fn show(console: &mut VdeConsole, _: &str) -> VdeAnswer {
+pub(super) fn show(console: &mut VdeConsole, _: &str) -> Result<String, VdeError> {
     let most = console.vlans.most;
     let is_hub = console.vlans.is_hub;
-    VdeAnswer::told(Ok(format!("Numports={most}\nHUB={is_hub}\ncounters=true\n")))
+    Ok(format!("Numports={most}\nHUB={is_hub}\ncounters=true\n"))
 }
 
 /// `port/setnumports`: sets the maximum number of ports.
-pub(super) fn set_most(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
-    limited(console, number(rest)).into()
-}
-
-fn limited(console: &mut VdeConsole, most: i32) -> Result<(), VdeError> {
-    let most = u32::try_from(most).ok().filter(|most| (1..=MOST_PORTS).contains(most)).ok_or(VdeError::Invalid)?;
+pub(super) fn set_most(console: &mut VdeConsole, rest: &str) -> Result<(), VdeError> {
+    let most =
+        u32::try_from(number(rest)).ok().filter(|most| (1..=MOST_PORTS).contains(most)).ok_or(VdeError::Invalid)?;
     console.look()?;
     if console.vlans.ports().keys().any(|port| u32::from(*port) >= most) {
         return Err(VdeError::InUse);
@@ -33,26 +30,21 @@ fn limited(console: &mut VdeConsole, most: i32) -> Result<(), VdeError> {
 }
 
 /// `port/sethub`: makes the switch a hub, or a switch again.
-pub(super) fn set_hub(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
+pub(super) fn set_hub(console: &mut VdeConsole, rest: &str) -> Result<(), VdeError> {
     let is_hub = number(rest) != 0;
-    let done = console.change(|vlans| {
+    console.change(|vlans| {
         vlans.is_hub = is_hub;
         Ok(())
-    });
-    done.into()
+    })
 }
 
 /// `port/create`: creates a port for plugs that request its number. For 0, chooses a free number.
-pub(super) fn create(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
-    match number(rest) {
-        0 => created_any(console).map(drop).into(),
-        number => created(console, number).into(),
-    }
-}
-
-fn created(console: &mut VdeConsole, number: i32) -> Result<(), VdeError> {
+pub(super) fn create(console: &mut VdeConsole, rest: &str) -> Result<(), VdeError> {
     console.look()?;
-    let number = console.vlans.number(number)?;
+    let number = match number(rest) {
+        0 => console.vlans.free()?,
+        number => console.vlans.number(number)?,
+    };
     if console.vlans.ports().contains_key(&number) {
         return Err(VdeError::Exists);
     }
@@ -60,14 +52,11 @@ fn created(console: &mut VdeConsole, number: i32) -> Result<(), VdeError> {
 }
 
 /// `port/createauto`: creates a port with a free number, and prints the number.
-pub(super) fn create_any(console: &mut VdeConsole, _: &str) -> VdeAnswer {
-    VdeAnswer::told(created_any(console).map(|number| format!("Port {number:04}\n")))
-}
-
-fn created_any(console: &mut VdeConsole) -> Result<u16, VdeError> {
+pub(super) fn create_any(console: &mut VdeConsole, _: &str) -> Result<String, VdeError> {
     console.look()?;
     let number = console.vlans.free()?;
-    console.switch.reserve(number).map(|()| number)
+    console.switch.reserve(number)?;
+    Ok(format!("Port {number:04}\n"))
 }
 
 /// Finds a port by its number. Returns the valid number and the port.
@@ -78,38 +67,25 @@ fn found(console: &mut VdeConsole, number: i32) -> Result<(u16, ShownPort), VdeE
 }
 
 /// `port/remove`: removes a port without a plug.
-pub(super) fn remove(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
-    let done = found(console, number(rest))
-        .and_then(|(_, port)| if port.is_active() { Err(VdeError::InUse) } else { console.switch.remove(&port.name) });
-    done.into()
+pub(super) fn remove(console: &mut VdeConsole, rest: &str) -> Result<(), VdeError> {
+    let (_, port) = found(console, number(rest))?;
+    if port.is_active() { Err(VdeError::InUse) } else { console.switch.remove(&port.name) }
 }
 
 /// `port/allocatable`: sets whether the port is given to any plug, or only to a plug that requests its number.
-pub(super) fn set_allocatable(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
-    let numbers = two_numbers(rest).ok_or(VdeError::Invalid);
-    let done = numbers.and_then(|(number, is_for_any)| {
-        let (number, port) = found(console, number)?;
-        match port.of {
-            ShownPeer::Tap(_) => Ok(()),
-            ShownPeer::Plug(_) if is_for_any != 0 => console.switch.release(number),
-            ShownPeer::Plug(_) => console.switch.reserve(number),
-        }
-    });
-    done.into()
+pub(super) fn set_allocatable(console: &mut VdeConsole, rest: &str) -> Result<(), VdeError> {
+    let (number, is_for_any) = two_numbers(rest).ok_or(VdeError::Invalid)?;
+    let (number, port) = found(console, number)?;
+    match port.of {
+        ShownPeer::Tap(_) => Ok(()),
+        ShownPeer::Plug(_) if is_for_any != 0 => console.switch.release(number),
+        ShownPeer::Plug(_) => console.switch.reserve(number),
+    }
 }
 
-/// `port/setuser`: not supported, except for the user `NONE`.
-pub(super) fn set_user(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
-    owned(console, rest, "/etc/passwd").into()
-}
-
-/// `port/setgroup`: not supported, except for the group `NONE`.
-pub(super) fn set_group(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
-    owned(console, rest, "/etc/group").into()
-}
-
-/// Refuses any owner of a port except `NONE`, because only the control socket's mode decides who may connect.
-fn owned(console: &mut VdeConsole, rest: &str, file: &str) -> Result<(), VdeError> {
+/// `port/setuser`, `port/setgroup`: refuses any owner of a port except `NONE`, because only the control socket's mode
+/// decides who may connect. `file` lists the users or groups.
+pub(super) fn own(console: &mut VdeConsole, rest: &str, file: &str) -> Result<(), VdeError> {
     let (number, name) = number_and_word(rest).ok_or(VdeError::Invalid)?;
     found(console, number)?;
     let names = std::fs::read_to_string(file).unwrap_or_default();
@@ -121,12 +97,8 @@ fn owned(console: &mut VdeConsole, rest: &str, file: &str) -> Result<(), VdeErro
 }
 
 /// `port/epclose`: disconnects a plug; its port stays.
-pub(super) fn disconnect(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
-    let numbers = two_numbers(rest).ok_or(VdeError::Invalid);
-    numbers.and_then(|(number, plug)| disconnected(console, number, plug)).into()
-}
-
-fn disconnected(console: &mut VdeConsole, number: i32, plug: i32) -> Result<(), VdeError> {
+pub(super) fn disconnect(console: &mut VdeConsole, rest: &str) -> Result<(), VdeError> {
+    let (number, plug) = two_numbers(rest).ok_or(VdeError::Invalid)?;
     let (number, port) = found(console, number)?;
     let ShownPeer::Plug(info) = &port.of else { return Err(VdeError::NotFound) };
     let count = info.plug.as_ref().map(|plug| plug.count);
@@ -141,11 +113,7 @@ fn disconnected(console: &mut VdeConsole, number: i32, plug: i32) -> Result<(), 
 }
 
 /// `port/resetcounter`: resets the counters of one port, or of all ports, to 0.
-pub(super) fn reset(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
-    reset_one_or_all(console, rest).into()
-}
-
-fn reset_one_or_all(console: &mut VdeConsole, rest: &str) -> Result<(), VdeError> {
+pub(super) fn reset(console: &mut VdeConsole, rest: &str) -> Result<(), VdeError> {
     let ports = console.look()?;
     let one = match rest {
         "" => None,
@@ -159,17 +127,8 @@ fn reset_one_or_all(console: &mut VdeConsole, rest: &str) -> Result<(), VdeError
     Ok(())
 }
 
-/// `port/print`: prints one port or all ports, but no port without a plug.
-pub(super) fn print_active(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
-    VdeAnswer::told(print(console, rest, false))
-}
-
-/// `port/allprint`: prints one port or all ports, including ports without a plug.
-pub(super) fn print_all(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
-    VdeAnswer::told(print(console, rest, true))
-}
-
-fn print(console: &mut VdeConsole, rest: &str, is_all: bool) -> Result<String, VdeError> {
+/// `port/print`, `port/allprint`: prints one port or all ports. With `is_all`, includes ports without a plug.
+pub(super) fn print(console: &mut VdeConsole, rest: &str, is_all: bool) -> Result<String, VdeError> {
     let mut ports = console.look()?;
     if !rest.is_empty() {
         let number = console.vlans.port(number(rest))?;
