@@ -228,7 +228,7 @@ impl RequestReader<'_> {
             BodyFraming::Chunks => self.chunks()?,
         };
         let rest = std::mem::take(&mut self.bytes);
-        Ok(HttpRequest { method: head.method, path: head.path, query: head.query, body, rest, client })
+        Ok(HttpRequest { body, rest, client, ..head.request })
     }
 
     /// Reads the line of the PROXY protocol. Returns the client's address and port as text.
@@ -293,9 +293,8 @@ enum BodyFraming {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct GvRequestHead {
-    method: String,
-    path: String,
-    query: String,
+    /// The request, without its body and client.
+    request: HttpRequest,
     framing: BodyFraming,
     wants_continue: bool,
     /// Length of the head in bytes.
@@ -321,14 +320,11 @@ impl GvRequestHead {
             let mut named = request.headers.iter().filter(|field| field.name.eq_ignore_ascii_case(name));
             named.any(|field| field.value.eq_ignore_ascii_case(value.as_bytes()))
         };
-        Ok(Some(GvRequestHead {
-            method: request.method.unwrap_or_default().to_owned(),
-            path: path.to_owned(),
-            query: query.to_owned(),
-            framing: framing(request.headers)?,
-            wants_continue: has("expect", "100-continue"),
-            len,
-        }))
+        let wants_continue = has("expect", "100-continue");
+        let framing = framing(request.headers)?;
+        let method = request.method.unwrap_or_default().to_owned();
+        let request = HttpRequest { method, path: path.to_owned(), query: query.to_owned(), ..HttpRequest::default() };
+        Ok(Some(GvRequestHead { request, framing, wants_continue, len }))
     }
 }
 

@@ -113,6 +113,12 @@ pub fn main(words: &[OsString]) -> ExitCode {
     }
 }
 
+/// Starts a thread of the network.
+fn start_thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), GvFailure> {
+    let started = std::thread::Builder::new().name(name.to_owned()).spawn(work);
+    started.map(drop).map_err(GvFailure::step("cannot start a thread"))
+}
+
 fn started(options: &options::GvOptions) -> ExitCode {
     let settings = match settings::settle(options) {
         Ok(settings) => settings,

@@ -20,7 +20,7 @@ use super::settings::GvSettings;
 use super::ssh::SshPlaces;
 use super::stream::{GvListener, GvStream};
 use super::watch::{self, Notifier};
-use super::{GvFailure, forwards, framing, log};
+use super::{GvFailure, forwards, framing, log, start_thread};
 use crate::signals;
 
 /// Runs a network until a signal arrives, its only guest leaves, or a step fails. The error is the reason why the
@@ -73,8 +73,7 @@ fn watch_fd(name: &str, fd: OwnedFd, over: Sender<String>, why: &'static str) ->
         // The call fails only if the network is already ending.
         let _ = over.send(why.to_owned());
     };
-    let started = std::thread::Builder::new().name(name.to_owned()).spawn(work);
-    started.map(drop).map_err(GvFailure::step("cannot start a thread"))
+    start_thread(name, work)
 }
 
 /// A network whose processes are running.
@@ -172,8 +171,7 @@ fn carry_stdio(socket: PathBuf, over: Sender<String>) -> Result<(), GvFailure> {
         framing::carry(&[], std::io::stdin(), std::io::stdout(), port);
         let _ = over.send("cannot receive packets from standard input, disconnecting: EOF".to_owned());
     };
-    let started = std::thread::Builder::new().name("stdio".into()).spawn(work);
-    started.map(drop).map_err(GvFailure::step("cannot start a thread"))
+    start_thread("stdio", work)
 }
 
 /// A file with the process ID, which is removed when this value is dropped.

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::network::{SWITCH, SwitchClient};
 use super::stream::GvStream;
-use super::{GvFailure, log};
+use super::{GvFailure, log, start_thread};
 
 /// How long a wait for an event lasts if there is no socket for notifications.
 const LONG: Duration = Duration::from_secs(3600);
@@ -43,8 +43,7 @@ impl Notifier {
         let Some(socket) = socket else { return Ok(Notifier(None)) };
         let (sender, notices) = channel();
         let work = move || send_all(&socket, &notices);
-        let started = std::thread::Builder::new().name("notify".into()).spawn(work);
-        started.map_err(GvFailure::step("cannot start a thread for notifications"))?;
+        start_thread("notify", work)?;
         Ok(Notifier(Some(sender)))
     }
 
@@ -125,11 +124,7 @@ pub(super) fn begin(
             }
         }
     };
-    std::thread::Builder::new()
-        .name("watch".into())
-        .spawn(watch)
-        .map(drop)
-        .map_err(GvFailure::step("cannot watch guests"))
+    start_thread("watch", watch)
 }
 
 fn take(event: &Event, seen: &mut SeenGuests, notifier: &Notifier, single: &[String], over: &Sender<String>) {
