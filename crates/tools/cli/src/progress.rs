@@ -9,47 +9,21 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 pub struct ProgressLine(ProgressBar);
 
 impl ProgressLine {
-    /// Creates a progress bar for `steps` steps.
-    #[must_use]
-    pub fn steps(steps: u64) -> Self {
-        Self::with(Some(steps), "{bar:24} {pos}/{len} {wide_msg}")
-    }
-
-    /// Creates a spinner, for work of unknown length.
+    /// Creates the line with a spinner.
     #[must_use]
     pub fn spinner() -> Self {
-        let progress = Self::with(None, "{spinner} {elapsed} {wide_msg}");
-        progress.0.enable_steady_tick(Duration::from_millis(200));
-        progress
-    }
-
-    fn with(steps: Option<u64>, template: &str) -> Self {
         // indicatif, which draws the line, hides it if standard error is not a terminal.
-        let bar = ProgressBar::with_draw_target(steps, ProgressDrawTarget::stderr());
-        if let Ok(style) = ProgressStyle::with_template(template) {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} {wide_msg}") {
             bar.set_style(style);
         }
+        bar.enable_steady_tick(Duration::from_millis(200));
         Self(bar)
     }
 
     /// Shows `what` as the current step.
     pub fn say(&self, what: impl Into<String>) {
         self.0.set_message(what.into());
-    }
-
-    /// Sets the number of steps that are done.
-    pub fn set(&self, done: u64) {
-        self.0.set_position(done);
-    }
-
-    /// Counts one more step as done.
-    pub fn step(&self) {
-        self.0.inc(1);
-    }
-
-    /// Hides the line while `print` writes to the terminal.
-    pub fn suspend<T>(&self, print: impl FnOnce() -> T) -> T {
-        self.0.suspend(print)
     }
 }
 
