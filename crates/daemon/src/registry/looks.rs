@@ -1,4 +1,5 @@
-//! Last polled state of switches and threads; ports' is in their records. If the next poll finds a difference, it becomes an event.
+//! Last polled state of switches and threads; the state of ports is in their records. If the next poll finds a
+//! difference, it becomes an event.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! The controller: its register space, and operations on descriptors for the code that moves frames.
+//! The controller, [`E1000`]: its register space, and operations on descriptors for the code that moves frames.
 //!
 //! This module does not touch guest memory. The caller reads descriptors at the addresses of the rings
 //! ([`CardRing::address`]), and writes back their status.

@@ -12,7 +12,7 @@ use netvale_port::{Batch, DropReason, FrameRef, MAX_FRAME, RingCounters, Scratch
 use netvale_wire::offload::Offload;
 
 use crate::backlog::Backlog;
-use crate::line::PeerParts;
+use crate::parts::PeerParts;
 use crate::rules::FrameFormat;
 use crate::sys::Parcels;
 

@@ -8,7 +8,7 @@ use netvale_port::seat::Seat;
 use netvale_port::{Batch, Ingress, RingCounters};
 
 use crate::egress::PeerEgress;
-use crate::line::PeerParts;
+use crate::parts::PeerParts;
 use crate::reader::{FrameReader, ReadStep};
 use crate::rules::PeerIntake;
 

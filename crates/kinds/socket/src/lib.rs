@@ -16,6 +16,7 @@
 //! | [`ingress`], [`egress`] | a peer's queues; `backlog` is accepted data that waits for room |
 //! | `reader` | reads frames from streams and messages |
 //! | [`rules`] | the format and length of frames |
+//! | `parts` | the common parts of a peer's queues |
 //! | `news`, `room` | workers' reports about a peer; the wait for room in its socket |
 //! | `sys` | system calls |
 
@@ -25,6 +26,7 @@ pub mod exchange;
 pub mod ingress;
 pub mod line;
 mod news;
+mod parts;
 mod reader;
 mod room;
 pub mod rules;

@@ -17,6 +17,7 @@ use rustix::net::SocketType;
 use crate::egress::{Carrier, PeerEgress};
 use crate::ingress::PeerIngress;
 use crate::news::PeerNews;
+use crate::parts::PeerParts;
 use crate::reader::{FrameReader, MessageReader, StreamReader};
 use crate::room::AwaitedRoom;
 use crate::rules::{FrameFormat, FrameRules};
@@ -91,14 +92,6 @@ pub(crate) struct LinePeer {
     pub peer: SocketPeer,
     pub noted: Vec<Arc<OwnedFd>>,
     news: PeerNews,
-}
-
-/// The parts that both queues of a peer share.
-pub(crate) struct PeerParts {
-    pub socket: Arc<OwnedFd>,
-    pub rules: Arc<FrameRules>,
-    pub news: PeerNews,
-    pub room: AwaitedRoom,
 }
 
 /// The history of a line's peers, for display.

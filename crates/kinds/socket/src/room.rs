@@ -6,19 +6,30 @@ use std::sync::{Arc, Weak};
 
 use netvale_port::seat::Seat;
 
-use crate::ingress::PeerIngress;
+/// Wakes a worker when a socket has room.
+trait RoomWaker: Send + Sync {
+    /// Starts or ends the wait for room in a socket.
+    fn watch(&self, socket: &OwnedFd, on: bool);
+}
+
+impl<Q: Send> RoomWaker for Seat<Q> {
+    fn watch(&self, socket: &OwnedFd, on: bool) {
+        self.wake.iter().for_each(|wake| wake.watch_room(socket, on));
+    }
+}
 
 /// Whether a wait for room is active. Clones share this state.
 #[derive(Clone)]
 pub struct AwaitedRoom {
     is_awaited: Arc<AtomicBool>,
-    seat: Weak<Seat<PeerIngress>>,
+    waker: Weak<dyn RoomWaker>,
 }
 
 impl AwaitedRoom {
     /// Creates the state with no wait active. When the socket has room, the worker that sleeps on `seat` is woken.
-    pub fn new(seat: &Arc<Seat<PeerIngress>>) -> AwaitedRoom {
-        AwaitedRoom { is_awaited: Arc::default(), seat: Arc::downgrade(seat) }
+    pub fn new<Q: Send + 'static>(seat: &Arc<Seat<Q>>) -> AwaitedRoom {
+        let seat = Arc::downgrade(seat);
+        AwaitedRoom { is_awaited: Arc::default(), waker: seat }
     }
 
     /// Returns whether the wait is active.
@@ -31,7 +42,6 @@ impl AwaitedRoom {
     #[cold]
     pub fn watch(&self, socket: &OwnedFd, on: bool) {
         self.is_awaited.store(on, Ordering::Relaxed);
-        let seat = self.seat.upgrade();
-        seat.iter().flat_map(|seat| &seat.wake).for_each(|wake| wake.watch_room(socket, on));
+        self.waker.upgrade().iter().for_each(|waker| waker.watch(socket, on));
     }
 }

@@ -41,8 +41,8 @@ fn ping_pong(d: &Daemon, port: &mut Port) -> Came {
     all.came
 }
 
-/// Checks that no datagram is missing. After each kill, a batch of each ring may arrive again, and the port then returns
-/// these datagrams again.
+/// Checks that no datagram is missing. After each kill, a batch of each ring may arrive again, and the port then
+/// returns these datagrams again.
 fn is_complete(came: &Came, rings: u64) {
     assert_eq!(came.missing, 0, "{came:?}");
     at_most_batches(came, rings);

@@ -142,7 +142,8 @@ fn number(name: u8, frame: &[u8]) -> u32 {
 pub struct Again(pub u32);
 
 impl Again {
-    /// Sends a burst of frames of the sender `name`. All must arrive in order, except that earlier frames may arrive again.
+    /// Sends a burst of frames of the sender `name`. All must arrive in order, except that earlier frames may arrive
+    /// again.
     pub fn burst(&mut self, name: u8, from: &mut dyn End, to: &mut dyn End, number_of_first: u32) {
         let all = number_of_first..number_of_first + BURST;
         all.clone().for_each(|n| from.send(&numbered(name, n)));

@@ -89,8 +89,8 @@ impl VirtioPort {
     /// Creates a port that drives the device that `transport` reaches, immediately or once the device appears.
     ///
     /// # Errors
-    /// [`VirtioPortError`] if the number of pairs or the size of the queues is invalid, or the system refuses a descriptor
-    /// or the thread.
+    /// [`VirtioPortError`] if the number of pairs or the size of the queues is invalid, or the system refuses a
+    /// descriptor or the thread.
     pub fn new<T: Transport>(
         transport: T,
         options: DriverOptions,

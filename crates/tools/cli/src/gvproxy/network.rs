@@ -12,7 +12,7 @@ use netvale_control::types::{AttachParams, PortOptions, RingStats};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use super::place::GvPlace;
-use super::settings::{GuestSocket, GvSettings, NetSettings};
+use super::settings::{GuestInterface, GvSettings, NetSettings};
 use super::stream::GvStream;
 use super::{GvFailure, kinds};
 use crate::own_daemon::OwnDaemon;
@@ -147,7 +147,7 @@ impl SwitchClient {
     /// # Errors
     /// The daemon refuses: e.g. a socket's path is in use.
     pub(super) fn attach_guests(&self, settings: &GvSettings) -> Result<(), GvFailure> {
-        for (number, GuestSocket { name, endpoint }) in settings.guests.iter().enumerate() {
+        for (number, GuestInterface { name, endpoint }) in settings.guests.iter().enumerate() {
             let port = if number == 0 { GUEST_PORT } else { name };
             let peers = (*name != "vfkit").then_some(1);
             let attached = self.attach(&kinds::guest_port(endpoint), port, &settings.net, peers);

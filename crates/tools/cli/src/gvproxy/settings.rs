@@ -51,7 +51,7 @@ pub(super) struct StartingPort {
 pub(super) struct GvSettings {
     pub listen: Vec<GvEndpoint>,
     pub services: Option<GvEndpoint>,
-    pub guests: Vec<GuestSocket>,
+    pub guests: Vec<GuestInterface>,
     pub has_stdio: bool,
     pub framing: ConnectFraming,
     pub net: NetSettings,
@@ -64,7 +64,7 @@ pub(super) struct GvSettings {
 
 /// A socket for guests, at which the switch listens.
 #[derive(Clone, Debug)]
-pub(super) struct GuestSocket {
+pub(super) struct GuestInterface {
     /// The key in the file of `--config`: `qemu`, `bess` or `vfkit`.
     pub name: &'static str,
     pub endpoint: GvEndpoint,
@@ -308,7 +308,7 @@ fn parsed(text: &str) -> Result<Option<GvEndpoint>, GvFailure> {
     if text.is_empty() { Ok(None) } else { GvEndpoint::parse(text).map(Some) }
 }
 
-fn guest_sockets(config: &InterfacesConfig) -> Result<Vec<GuestSocket>, GvFailure> {
+fn guest_sockets(config: &InterfacesConfig) -> Result<Vec<GuestInterface>, GvFailure> {
     if !config.vpnkit.is_empty() {
         let what = "-listen-vpnkit is not available: Hyperkit, which uses it, runs on macOS only";
         return Err(GvFailure(what.to_owned()));
@@ -324,7 +324,7 @@ fn guest_sockets(config: &InterfacesConfig) -> Result<Vec<GuestSocket>, GvFailur
     Ok(sockets.into_iter().flatten().collect())
 }
 
-fn connect_framing(guests: &[GuestSocket]) -> ConnectFraming {
+fn connect_framing(guests: &[GuestInterface]) -> ConnectFraming {
     match guests {
         [] => ConnectFraming::Hyperkit,
         [only] if only.name == "qemu" => ConnectFraming::Qemu,
@@ -332,7 +332,7 @@ fn connect_framing(guests: &[GuestSocket]) -> ConnectFraming {
     }
 }
 
-fn guest_socket(name: &'static str, text: &str, schemes: &[&str]) -> Result<Option<GuestSocket>, GvFailure> {
+fn guest_socket(name: &'static str, text: &str, schemes: &[&str]) -> Result<Option<GuestInterface>, GvFailure> {
     let Some(endpoint) = parsed(text)? else { return Ok(None) };
     if !schemes.contains(&endpoint.scheme.as_str()) {
         let schemes = schemes.join(":// or ");
@@ -341,7 +341,7 @@ fn guest_socket(name: &'static str, text: &str, schemes: &[&str]) -> Result<Opti
     if endpoint.scheme != "tcp" && Path::new(&endpoint.path).exists() {
         return Err(GvFailure(format!("{:?} already exists", endpoint.path)));
     }
-    Ok(Some(GuestSocket { name, endpoint }))
+    Ok(Some(GuestInterface { name, endpoint }))
 }
 
 #[cfg(test)]

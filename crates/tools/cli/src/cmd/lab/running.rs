@@ -74,8 +74,8 @@ struct RunningLab {
 
 impl RunningLab {
     /// Starts all processes. The members' namespaces are created before anything else, since only a process with a
-    /// single thread can create them. Returns the flag that a signal sets to end the lab, and the socket that wakes this
-    /// process.
+    /// single thread can create them. Returns the flag that a signal sets to end the lab, and the socket that wakes
+    /// this process.
     fn start(
         &mut self,
         file: &LabFile,

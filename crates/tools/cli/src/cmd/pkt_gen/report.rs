@@ -117,8 +117,8 @@ impl RateLine {
 }
 
 /// Reports until all `threads` have ended, then prints and returns the sum, which includes the frames that were moved
-/// while the threads ended. Stops the threads once `over` returns `true`. The time in the sum is from the first frame to
-/// the last check that found new frames.
+/// while the threads ended. Stops the threads once `over` returns `true`. The time in the sum is from the first frame
+/// to the last check that found new frames.
 ///
 /// # Errors
 /// Standard output cannot be written. In this case, the threads are stopped, too.
