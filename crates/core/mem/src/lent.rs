@@ -421,7 +421,8 @@ impl<T, M: LentMode> Drop for LentGuard<'_, T, M> {
     }
 }
 
-/// A control thread that is inside, with exclusive access to the content. Dropping this lets the thread leave.
+/// Guard of the control thread while it is inside, with exclusive access to the content. Dropping the guard makes the
+/// thread leave.
 #[derive(Debug)]
 pub struct LentControl<'a, T, M: LentMode = OneWorker> {
     lent: &'a Lent<T, M>,

@@ -39,8 +39,8 @@ impl BroughtFile {
     /// [`Refusal`] with `file_at_fault` set if the file has no room or is unsuitable.
     fn checked(mut self, asked: FilePlacement) -> Result<(OwnedFd, FilePlace), Refusal> {
         let Some(file) = self.fd.as_ref() else { return unfit(Errno::BADF, "the descriptor is missing") };
-        // This query succeeds only for files in memory. The kernel answers it without the file system, so no file
-        // system (e.g. FUSE) can delay the answer.
+        // This query succeeds only for files in memory. The kernel answers it without calling a file system, so none
+        // (e.g. FUSE) can delay the answer.
         if rustix::fs::fcntl_get_seals(file).is_err() {
             return unfit(Errno::INVAL, "expected a file in memory (memfd, tmpfs or hugetlbfs)");
         }

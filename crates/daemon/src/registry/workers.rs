@@ -130,11 +130,11 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// Starts one worker for each entry of `cpus`, pinned to the CPU in the entry. A panic of a task is reported at
-    /// `fault`.
+    /// Starts one worker for each entry of `cpus`, pinned to that CPU, or unpinned if the entry is `None`. Panics of
+    /// tasks are reported through `fault`.
     ///
     /// # Errors
-    /// Fails if a system call for threads fails.
+    /// Fails if a thread, an eventfd or an epoll set cannot be created.
     pub fn start(cpus: &[Option<usize>], polling: Polling, fault: &Fault) -> std::io::Result<Workers> {
         let start =
             |(i, &cpu): (usize, &Option<usize>)| Worker::start(i, cpu, polling, fault.clone(), TimeDomain::TRUSTED);

@@ -20,7 +20,7 @@ use crate::record::{Line, Record, range, read_lines, to_json};
 use crate::scenarios;
 use crate::stats::Summary;
 
-/// The `netvale-bench` of a build.
+/// One of the two builds to compare: its benchmark program, and how to call it.
 #[derive(Clone, Debug)]
 pub struct Build {
     program: PathBuf,

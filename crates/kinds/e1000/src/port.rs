@@ -1,4 +1,5 @@
-//! An e1000 port: a socket, a card for each hypervisor that connects to it, and the switch's two queues.
+//! An e1000 port: a socket, a card for each hypervisor that connects to it, and the port's two queues for
+//! the switch.
 
 mod state;
 

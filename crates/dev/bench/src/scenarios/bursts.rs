@@ -14,7 +14,7 @@ pub struct Burst {
 }
 
 impl Burst {
-    /// Creates a burst of `count` times a frame of `len` bytes between two stations.
+    /// Creates a burst of `count` copies of a frame of `len` bytes from one station to another.
     pub fn new(to: u16, from: u16, len: u32, count: usize) -> Burst {
         let bytes = frame(to, from, len).leak();
         let mut batch = Batch::new();

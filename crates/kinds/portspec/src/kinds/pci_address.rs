@@ -50,7 +50,7 @@ impl fmt::Display for PciAddress {
     }
 }
 
-/// Takes a hexadecimal number up to `max`, which fits `T`.
+/// Reads a hexadecimal number from 0 to `max`. The caller picks a `T` that can hold `max`.
 fn byte_or<T: TryFrom<u64>>(cursor: &mut Cursor<'_>, max: u64, what: &str) -> SpecResult<T> {
     let start = cursor.pos();
     let value = cursor.number(16, 0..=max, what)?;

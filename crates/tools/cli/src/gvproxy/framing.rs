@@ -19,7 +19,7 @@ pub(super) fn carry(before: &[u8], peer: impl Read, mut to_peer: impl Write + Se
     let switch = Arc::new(switch);
     let from_switch = Arc::clone(&switch);
     let back = stream::begin("frames", move || {
-        // An error means that the peer or the switch has closed its connection, so no more frames can follow.
+        // After any error (a closed connection, an invalid length of a frame), no more frames can follow.
         let _ = to_hyperkit(BufReader::with_capacity(BUFFER, &*from_switch), &mut to_peer);
         from_switch.shutdown(Shutdown::Both);
     });

@@ -19,7 +19,7 @@ use crate::frames::{UdpStation, address, datagram};
 
 const NEEDS: Needs = &[testpmd::NEEDS, NETWORKS];
 const LENGTHS: Variant = Variant { frame_bytes: &[64, 1500], ..Variant::TWO_PORTS };
-/// Station of the interface to which the datagrams are addressed.
+/// Station number of the host's interface that receives the datagrams; its MAC address is derived from the number.
 const HERE: u16 = 0x0c02;
 /// Station of the guest.
 const GUEST: u16 = 0x0c01;
