@@ -265,8 +265,8 @@ pub trait PortBackend: Any {
         None
     }
 
-    /// Whether the port's link state is that of a network interface, whose changes the kernel reports.
-    fn is_interface(&self) -> bool {
+    /// Whether the kernel reports changes of the link state, so that the link needs no polls between two reports.
+    fn is_link_reported(&self) -> bool {
         false
     }
 

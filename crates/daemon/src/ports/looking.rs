@@ -49,10 +49,11 @@ fn look(d: &mut Daemon) {
 }
 
 fn ports(d: &mut Daemon, news: &mut Vec<NewEvent>) {
-    let reads_interfaces = d.looks.are_off() || d.looks.are_interfaces_due;
+    // State from before the last subscription ended is out of date.
+    let is_first = d.looks.are_off();
     for (full, record) in d.ports.iter_mut() {
-        let before = record.look;
-        let (now, why) = state(record, reads_interfaces);
+        let before = if is_first { PortLook::default() } else { record.look };
+        let (now, why) = state(record, before, d.looks.are_interfaces_due);
         if now != before {
             let event = |name| NewEvent::to(name, record.owner.uid).at(full);
             news.extend(guests(before, now, why.as_deref(), &event));
@@ -81,13 +82,12 @@ fn guests(before: PortLook, now: PortLook, why: Option<&str>, event: &dyn Fn(Eve
     news
 }
 
-/// Returns the port's state, and why its last peer left. What costs system calls or memory accesses is read at the
-/// first poll, and later only if it can have changed: an interface's link if `reads_interfaces` is true, loops if the
-/// port has a loop guard.
-fn state(record: &DaemonPort, reads_interfaces: bool) -> (PortLook, Option<String>) {
-    let before = record.look;
+/// Returns the port's state, and why its last peer left. After the port's first poll, state that is expensive to read is
+/// read only if it may have changed: a link whose changes the kernel reports, if there was a report
+/// (`are_interfaces_due`), and loops, if the port has a loop guard.
+fn state(record: &DaemonPort, before: PortLook, are_interfaces_due: bool) -> (PortLook, Option<String>) {
     let PortPeers { connected, connections, last_error } = record.behind.peers().unwrap_or_default();
-    let reads_link = !before.is_known || reads_interfaces || !record.behind.is_interface();
+    let reads_link = !before.is_known || are_interfaces_due || !record.behind.is_link_reported();
     // An unknown link state counts as unchanged since the last poll.
     let linked = reads_link.then(|| record.behind.link()).flatten().unwrap_or(before.linked);
     let is_guarded = !before.is_known || record.policies.loop_guard == Some(true);

@@ -70,7 +70,7 @@ impl PortBackend for TapPort {
         self.link.look(self.queues.first()?)
     }
 
-    fn is_interface(&self) -> bool {
+    fn is_link_reported(&self) -> bool {
         true
     }
 

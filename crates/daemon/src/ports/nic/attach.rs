@@ -67,7 +67,7 @@ impl PortBackend for InterfacePort {
         self.nic.gone()
     }
 
-    fn is_interface(&self) -> bool {
+    fn is_link_reported(&self) -> bool {
         true
     }
 
