@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::ports::attach_device;
-use common::published::{Driver, GUEST_AT, GUEST_BYTES, Plugged, TAIL, ktoa};
+use common::published::{Driver, GUEST_AT, GUEST_BYTES, Plugged, TAIL};
 use common::{Daemon, crosses, frame, noise, receive, send, until};
 use netvale::Port;
 use netvale_abi::ptnet::{COMMAND_START, COMMAND_STOP, FEATURE_VNET_HDR};
@@ -218,16 +218,17 @@ fn held_interrupts_delay_no_other_port() {
 #[test]
 fn published_devices_carry_frames() {
     let d = Daemon::start("");
-    let path = attach(&d, "pub", json!({"slots": 64, "vfio_user": true}));
+    let path = attach(&d, "pub", json!({"slots": 16, "vfio_user": true}));
     let mut local = d.open("vale0:local").unwrap();
     let mut plugged = Plugged::new(&path);
+    plugged.apart = 0x400;
     let mut driver = Driver::probe(&mut plugged, false);
     driver.open();
     driver.send(0, &frame(255, 9, 5));
     assert_eq!(receive(&mut local), frame(255, 9, 5));
     send(&mut local, &frame(255, 1, 6));
     until("an interrupt", || driver.plugged.vectors()[1].drain());
-    assert_eq!(driver.plugged.ram.load(ktoa(1, TAIL)), 1, "hwtail");
+    assert_eq!(driver.plugged.ram.load(driver.plugged.ktoa(1, TAIL)), 1, "hwtail");
     assert_eq!(driver.first_word(1).to_le_bytes(), [255; 4]);
     assert!(d.notes("vale0:pub").contains("rings run"));
     plugged.client.dma_unmap(GUEST_AT, GUEST_BYTES).unwrap();

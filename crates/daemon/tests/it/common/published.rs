@@ -64,11 +64,6 @@ fn atok(ring: usize, word: usize) -> usize {
     CSB_AT as usize / 4 + 16 * ring + word
 }
 
-/// Returns the index, in the guest's memory, of a word in the host's half of a ring's status block.
-pub fn ktoa(ring: usize, word: usize) -> usize {
-    atok(ring, word) + 1024
-}
-
 /// Both devices of a port, as seen by the hypervisor.
 pub struct Plugged {
     pub client: vfio_user::Client,
@@ -78,6 +73,8 @@ pub struct Plugged {
     /// netmap's memory, a region of the memory device.
     pub netmap: Words,
     vectors: Vec<Doorbell>,
+    /// Distance in bytes between the two halves of the status blocks.
+    pub apart: u64,
 }
 
 /// The values that a driver reads from a device whose rings are stopped: the registers, and the `netmap_if` with its
@@ -113,7 +110,14 @@ impl Plugged {
         assert_eq!(memory.region(1).unwrap().size, size);
         let file = memory.region(1).unwrap().file_offset.as_ref().unwrap().file().try_clone().unwrap();
         let netmap = Arc::new(Mapping::map(file.as_fd(), size as usize).unwrap());
-        Plugged { ram, netmap: Words::new(&netmap, 0, netmap.len() / 4).unwrap(), client, memory, vectors: Vec::new() }
+        Plugged {
+            ram,
+            netmap: Words::new(&netmap, 0, netmap.len() / 4).unwrap(),
+            client,
+            memory,
+            vectors: Vec::new(),
+            apart: 4096,
+        }
     }
 
     /// Maps other memory at the same address, as behind an IOMMU. Before that, unmaps the whole address space, in
@@ -127,6 +131,11 @@ impl Plugged {
     /// Returns the driver's interrupts, one for each vector.
     pub fn vectors(&self) -> &[Doorbell] {
         &self.vectors
+    }
+
+    /// Returns the index, in the guest's memory, of a word in the host's half of a ring's status block.
+    pub fn ktoa(&self, ring: usize, word: usize) -> usize {
+        atok(ring, word) + self.apart as usize / 4
     }
 
     pub fn register(&mut self, at: u64) -> u32 {
@@ -211,7 +220,7 @@ impl<'a> Driver<'a> {
         let rx_rings = p.register(reg::RX_RINGS);
         // Clear the two pages of the status blocks.
         (0..2048).for_each(|i| p.ram.store(CSB_AT as usize / 4 + i, 0));
-        p.set_csb(GUEST_AT + CSB_AT, GUEST_AT + CSB_AT + 4096);
+        p.set_csb(GUEST_AT + CSB_AT, GUEST_AT + CSB_AT + p.apart);
         let high = p.register(reg::MAC_HIGH).to_be_bytes();
         let low = p.register(reg::MAC_LOW).to_be_bytes();
         let mac = [high[2], high[3], low[0], low[1], low[2], low[3]];
@@ -273,19 +282,21 @@ impl<'a> Driver<'a> {
         self.krings = (0..tx).chain(tx + 1..count + 1).enumerate().map(kring).collect();
         for (k, kring) in self.krings.iter().enumerate() {
             assert_eq!(p.netmap.load(kring.ring + 2), kring.slots, "no ring at {:x}", kring.ring);
+            let buffers = (kring.ring as u64 * 4 + p.netmap.load_wide(kring.ring)) as u32;
+            assert_eq!((buffers, p.netmap.load(kring.ring + 3)), self.buffers, "other buffers");
             assert_eq!(p.netmap.load(kring.ring + 4), ((k >= tx) as u32) << 16 | (k % tx) as u32, "another ring");
             p.ram.store(atok(k, NEED_KICK), u32::from(k >= tx));
-            p.ram.store(ktoa(k, NEED_KICK), 1);
+            p.ram.store(p.ktoa(k, NEED_KICK), 1);
         }
         self.update_header_len();
         self.plugged.set(reg::CONTROL, 1);
         assert_eq!(self.plugged.register(reg::CONTROL), 0, "the rings do not start");
         // Both sides start at the ring positions in the status blocks.
         for (k, kring) in self.krings.iter_mut().enumerate() {
-            let ram = &self.plugged.ram;
-            kring.head = ram.load(atok(k, HEAD));
-            kring.tail = ram.load(ktoa(k, TAIL));
-            assert_eq!((kring.head, ram.load(atok(k, CUR)), ram.load(ktoa(k, HEAD))), (0, 0, 0));
+            let p = &self.plugged;
+            kring.head = p.ram.load(atok(k, HEAD));
+            kring.tail = p.ram.load(p.ktoa(k, TAIL));
+            assert_eq!((kring.head, p.ram.load(atok(k, CUR)), p.ram.load(p.ktoa(k, HEAD))), (0, 0, 0));
         }
         self.came = vec![VecDeque::new(); self.rx_rings as usize];
     }
@@ -302,7 +313,7 @@ impl<'a> Driver<'a> {
     }
 
     fn learn_tail(&mut self, k: usize) {
-        self.krings[k].tail = self.plugged.ram.load(ktoa(k, TAIL));
+        self.krings[k].tail = self.plugged.ram.load(self.plugged.ktoa(k, TAIL));
         fence(Ordering::Acquire);
     }
 
@@ -314,15 +325,15 @@ impl<'a> Driver<'a> {
         fence(Ordering::Release);
         self.plugged.ram.store(atok(k, HEAD), head);
         fence(Ordering::SeqCst);
-        if self.plugged.ram.load(ktoa(k, NEED_KICK)) != 0 {
+        if self.plugged.ram.load(self.plugged.ktoa(k, NEED_KICK)) != 0 {
             self.plugged.set(reg::KICKS + 4 * k as u64, 0);
         }
     }
 
     fn has_room(&mut self, k: usize) -> bool {
         let Kring { slots, head, tail, .. } = self.krings[k];
-        // The ring must have room for the longest frame.
-        (tail + slots - head) % slots >= 65_536 / self.buffers.1 + 2
+        // The ring must have room for the longest frame, or be empty.
+        (tail + slots - head) % slots >= (65_536 / self.buffers.1 + 2).min(slots - 1)
     }
 
     /// Waits until the ring has room; if necessary, waits for the interrupt that reports room.
