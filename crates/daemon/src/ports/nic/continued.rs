@@ -161,7 +161,7 @@ pub fn continue_rings(d: &mut Daemon, item: OpenInterfaceItem) -> Result<(), Ref
     let [tx, rx] = item.rings;
     let queues = nic.interface().queues;
     if tx.end > tx_rings || rx.end > rx_rings || [tx_rings - item.host.0, rx_rings - item.host.1] != [queues; 2] {
-        return Err(wrong("the saved rings exceed the interface's queues"));
+        return Err(wrong("the saved rings do not match the interface's queues"));
     }
     let has_host = tx.end.max(rx.end) > queues;
     let bound = RingRanges { tx, rx };
