@@ -4,7 +4,6 @@ use std::any::Any;
 
 use netvale_control::client::Client;
 use netvale_control::types::AttachParams;
-use tempfile::TempDir;
 
 use super::idle::{cpu_percent, memory_kib};
 use super::vale::across_local;
@@ -46,13 +45,14 @@ fn start(case: &Case, cores: Cores) -> Result<Session> {
     }
     let folder = sys::scratch("ports")?;
     let daemon = Daemon::start(None, cores.0, &format!("allow_dirs = [{:?}]\n", folder.path()))?;
-    match case.variant.strip_prefix(MEMORY) {
-        Some(kind) => memory(case, kind, daemon, cores, folder),
+    let session = match case.variant.strip_prefix(MEMORY) {
+        Some(kind) => memory(case, kind, daemon, cores, folder.path()),
         None => {
             attach_idle(&daemon, "null:i", case)?;
             if case.unit == Unit::Percent { cpu(daemon, cores) } else { requests(case, daemon, cores) }
         }
-    }
+    };
+    Ok(session?.keeping(folder))
 }
 
 /// Attaches the case's number of ports, with numbered names.
@@ -87,7 +87,7 @@ fn cpu(daemon: Rc<Daemon>, cores: Cores) -> Result<Session> {
 }
 
 /// Measures by how much the memory of the daemon and of this process grows per port of a kind.
-fn memory(case: &Case, kind: &str, daemon: Rc<Daemon>, cores: Cores, folder: TempDir) -> Result<Session> {
+fn memory(case: &Case, kind: &str, daemon: Rc<Daemon>, cores: Cores, folder: &Path) -> Result<Session> {
     let processes = [daemon.pid(), std::process::id()];
     let before = memory_kib(&processes)?;
     let mut opened = Vec::new();
@@ -95,7 +95,7 @@ fn memory(case: &Case, kind: &str, daemon: Rc<Daemon>, cores: Cores, folder: Tem
         "sink" => attach_idle(&daemon, "null:i", case)?,
         "rings" => attach_idle(&daemon, "i", case)?,
         "tap" => attach_idle(&daemon, "tap:nvi", case)?,
-        "vhost" => attach_idle(&daemon, &format!("vhost:{}/s", folder.path().display()), case)?,
+        "vhost" => attach_idle(&daemon, &format!("vhost:{}/s", folder.display()), case)?,
         _ => {
             for n in 0..case.ports {
                 opened.push(daemon.open(&format!("{VALE}:i{n}"), 0)?);
@@ -104,7 +104,7 @@ fn memory(case: &Case, kind: &str, daemon: Rc<Daemon>, cores: Cores, folder: Tem
     }
     let kib_a_port = (memory_kib(&processes)? - before) / f64::from(case.ports.max(1));
     let measuring = move |_: &Daemon, window| interrupt::sleep(window).map(|()| kib_a_port);
-    Ok(session(daemon, cores, opened, measuring).keeping(folder))
+    Ok(session(daemon, cores, opened, measuring))
 }
 
 /// Measures the mean time of a request in microseconds.
