@@ -82,8 +82,8 @@ fn guests(before: PortLook, now: PortLook, why: Option<&str>, event: &dyn Fn(Eve
     news
 }
 
-/// Returns the port's state, and why its last peer left. After the port's first poll, state that is expensive to read is
-/// read only if it may have changed: a link whose changes the kernel reports, if there was a report
+/// Returns the port's state, and why its last peer left. After the port's first poll, state that is expensive to read
+/// is read only if it may have changed: a link whose changes the kernel reports, if there was a report
 /// (`are_interfaces_due`), and loops, if the port has a loop guard.
 fn state(record: &DaemonPort, before: PortLook, are_interfaces_due: bool) -> (PortLook, Option<String>) {
     let PortPeers { connected, connections, last_error } = record.behind.peers().unwrap_or_default();
